@@ -1,0 +1,23 @@
+//! The three seams. An adapter implements one of them; the core knows nothing else about databases, brokers or
+//! telemetry.
+//!
+//! - [`StateAdapter`] keeps jobs and chains: the only one that the system cannot do without, and the only type
+//!   parameter that users carry.
+//! - [`NotifyAdapter`] carries hints between processes. Losing all of them costs latency, never work.
+//! - [`ObservabilityAdapter`] is told what happened.
+//!
+//! The crate `queuert-conformance` runs the contract of the first two against any adapter, one named test per rule.
+
+mod notify;
+mod observability;
+mod state;
+
+pub use notify::{Demand, Notice, NoticeSender, NotifyAdapter, Subscription, Topic, Wake};
+pub use observability::{AttemptSpan, ObservabilityAdapter};
+pub use state::*;
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A boxed future, as the object-safe seams return it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,0 +1,188 @@
+//! The seam to whatever carries hints between processes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::mpsc;
+
+use super::BoxFuture;
+use crate::error::NotifyError;
+use crate::id::{ChainId, JobId};
+use crate::job::TypeName;
+
+/// Carries hints between processes.
+///
+/// # Contract
+///
+/// - Notices are hints: they may be lost, repeated or reordered. Losing all of them costs latency up to a poll
+///   interval, never work.
+/// - The library announces after commit only, and nothing after a rollback.
+/// - When [`subscribe`](Self::subscribe) has returned, everything announced from then on is delivered, barring loss.
+/// - After a lost connection the adapter subscribes again first, then sends [`Wake::Resync`] to every subscription, so
+///   that everyone looks again.
+/// - `count` new jobs should wake about `count` workers, not all of them: [`Demand`] tells how many jobs a subscriber
+///   could take right now.
+/// - A slow or dropped subscriber never disturbs another one, nor the announcer.
+pub trait NotifyAdapter: Send + Sync + 'static {
+    /// Tells everyone concerned. A dropped future may have told some.
+    fn announce<'a>(&'a self, notices: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>>;
+
+    /// Listens for a topic until the subscription is dropped.
+    fn subscribe(&self, topic: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>>;
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Jobs of a type became due.
+    JobsAvailable {
+        /// The type.
+        type_name: TypeName,
+        /// How many.
+        count: usize,
+    },
+    /// A chain completed, died, was cancelled or deleted.
+    ChainEnded(ChainId),
+    /// The lease of a job was taken from its attempt.
+    LeaseLost(JobId),
+}
+
+/// What to listen for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Topic {
+    /// Due jobs of these types.
+    Jobs {
+        /// The types.
+        types: Vec<TypeName>,
+        /// How many jobs the subscriber could take right now.
+        demand: Demand,
+    },
+    /// The end of one chain.
+    Chain(ChainId),
+    /// Lost leases, of any job.
+    Leases,
+}
+
+/// How many jobs a subscriber could take right now. The subscriber keeps it up to date; adapters may read it.
+#[derive(Clone, Debug, Default)]
+pub struct Demand(Arc<AtomicUsize>);
+
+impl Demand {
+    /// A demand that can be changed through any clone.
+    pub fn new(jobs: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(jobs)))
+    }
+
+    /// Changes it.
+    pub fn set(&self, jobs: usize) {
+        self.0.store(jobs, Ordering::SeqCst);
+    }
+
+    /// Reads it.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Takes up to `jobs` of it, so that the next announcement looks elsewhere, and returns how many.
+    pub fn take(&self, jobs: usize) -> usize {
+        let before = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |demand| {
+                Some(demand - demand.min(jobs))
+            })
+            .unwrap_or_else(|demand| demand);
+        before.min(jobs)
+    }
+}
+
+/// What a subscription delivers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A notice of its topic.
+    Notice(Notice),
+    /// Notices may have been lost: look at the store.
+    Resync,
+}
+
+/// A live subscription; dropping it ends it.
+pub struct Subscription {
+    notices: mpsc::Receiver<Notice>,
+    overflown: Arc<AtomicBool>,
+    overflow: Arc<tokio::sync::Notify>,
+    _guard: Box<dyn Send + Sync>,
+}
+
+/// The adapter's end of a subscription.
+#[derive(Clone, Debug)]
+pub struct NoticeSender {
+    notices: mpsc::Sender<Notice>,
+    overflown: Arc<AtomicBool>,
+    overflow: Arc<tokio::sync::Notify>,
+}
+
+/// Notices that a subscriber may be behind before it is told to look at the store instead.
+const BACKLOG: usize = 64;
+
+impl Subscription {
+    /// A subscription and the sender that feeds it. `guard` is dropped with the subscription: let its `Drop`
+    /// unsubscribe.
+    pub fn new(guard: impl Send + Sync + 'static) -> (NoticeSender, Self) {
+        let (sender, receiver) = mpsc::channel(BACKLOG);
+        let overflown = Arc::new(AtomicBool::new(false));
+        let overflow = Arc::new(tokio::sync::Notify::new());
+        let subscription = Self {
+            notices: receiver,
+            overflown: Arc::clone(&overflown),
+            overflow: Arc::clone(&overflow),
+            _guard: Box::new(guard),
+        };
+        let sender = NoticeSender {
+            notices: sender,
+            overflown,
+            overflow,
+        };
+        (sender, subscription)
+    }
+
+    /// The next wake-up; `None` when the adapter has gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn recv(&mut self) -> Option<Wake> {
+        loop {
+            if self.overflown.swap(false, Ordering::SeqCst) {
+                return Some(Wake::Resync);
+            }
+            tokio::select! {
+                biased;
+                notice = self.notices.recv() => return notice.map(Wake::Notice),
+                () = self.overflow.notified() => {}
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+impl NoticeSender {
+    /// Delivers a notice, without waiting. A subscriber that is too far behind gets a [`Wake::Resync`] instead.
+    pub fn send(&self, notice: Notice) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.notices.try_send(notice) {
+            self.resync();
+        }
+    }
+
+    /// Tells the subscriber that notices may have been lost.
+    pub fn resync(&self) {
+        self.overflown.store(true, Ordering::SeqCst);
+        self.overflow.notify_one();
+    }
+}

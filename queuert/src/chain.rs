@@ -1,0 +1,251 @@
+//! The chain: its stored record, its typed views, and the handles that name one.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::error::Error;
+use crate::id::{ChainId, JobId};
+use crate::job::{AttemptError, JobStatus, TypeName};
+use crate::job_type::Entry;
+use crate::payload::Payload;
+use crate::time::Timestamp;
+
+/// A chain as it is stored. [`Chain`] is its typed view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainRecord {
+    /// The chain's id: the id of its first job.
+    pub id: ChainId,
+    /// The type of its first job.
+    pub type_name: TypeName,
+    /// The input of its first job.
+    pub input: Payload,
+    /// The status of its latest job.
+    pub status: JobStatus,
+    /// The output, once it completed.
+    pub output: Option<Payload>,
+    /// The latest job.
+    pub latest_job: JobId,
+    /// The type of the latest job: of the one that wrote the output, once the chain completed.
+    pub latest_type: TypeName,
+    /// How many jobs it has.
+    pub length: u32,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// When it completed, died or was cancelled.
+    pub ended_at: Option<Timestamp>,
+    /// The latest failure of its latest job.
+    pub last_error: Option<AttemptError>,
+    /// The key under which it was started.
+    pub deduplication_key: Option<String>,
+    /// W3C trace context of whoever started it.
+    pub trace_context: Option<String>,
+}
+
+impl ChainRecord {
+    /// Reads the record as a chain that starts with a `J`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TypeMismatch`] if it starts with another type, [`Error::Undecodable`] if its input or output is not
+    /// what the type says.
+    pub fn typed<J: Entry>(self) -> Result<Chain<J>, Error> {
+        if self.type_name.as_str() != J::NAME {
+            return Err(Error::TypeMismatch {
+                id: self.id.first_job(),
+                expected: J::NAME.into(),
+                actual: self.type_name,
+            });
+        }
+        let input = self.input.decode().map_err(|error| Error::Undecodable {
+            id: self.id.first_job(),
+            type_name: self.type_name.clone(),
+            part: "input",
+            message: error.to_string(),
+        })?;
+        let output = self.decode_output::<J>()?;
+        Ok(Chain {
+            input,
+            output,
+            record: self,
+        })
+    }
+
+    pub(crate) fn decode_output<J: Entry>(&self) -> Result<Option<J::Output>, Error> {
+        let Some(output) = &self.output else {
+            return Ok(None);
+        };
+        match J::decode_output(self.latest_type.as_str(), output) {
+            Ok(output) => Ok(Some(output)),
+            Err(error) => Err(Error::Undecodable {
+                id: self.latest_job,
+                type_name: self.latest_type.clone(),
+                part: "output",
+                message: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// A chain that starts with a `J`, as it was when it was read. Dereferences to its [`ChainRecord`].
+#[derive(Clone, Debug)]
+pub struct Chain<J: Entry> {
+    /// The input of its first job.
+    pub input: J,
+    /// The output, once it completed.
+    pub output: Option<J::Output>,
+    record: ChainRecord,
+}
+
+impl<J: Entry> Chain<J> {
+    /// The stored record.
+    pub fn into_record(self) -> ChainRecord {
+        self.record
+    }
+}
+
+impl<J: Entry> std::ops::Deref for Chain<J> {
+    type Target = ChainRecord;
+
+    fn deref(&self) -> &ChainRecord {
+        &self.record
+    }
+}
+
+/// Names a chain that starts with a `J`. Plain data: copy it, store its id, rebuild it with [`ChainRef::new`].
+pub struct ChainRef<J> {
+    id: ChainId,
+    entry: PhantomData<fn() -> J>,
+}
+
+impl<J> ChainRef<J> {
+    /// Says that the chain `id` starts with a `J`. Whoever reads it finds out whether that is so.
+    pub const fn new(id: ChainId) -> Self {
+        Self { id, entry: PhantomData }
+    }
+
+    /// The chain's id.
+    pub const fn id(&self) -> ChainId {
+        self.id
+    }
+}
+
+impl<J> Clone for ChainRef<J> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<J> Copy for ChainRef<J> {}
+
+impl<J> PartialEq for ChainRef<J> {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl<J> Eq for ChainRef<J> {}
+
+impl<J> fmt::Debug for ChainRef<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChainRef({})", self.id)
+    }
+}
+
+/// What starting a chain gives: a handle to the new chain, or to the one that was there under the same key.
+pub struct Started<J> {
+    chain: ChainRef<J>,
+    status: JobStatus,
+    deduplicated: bool,
+}
+
+impl<J> Started<J> {
+    pub(crate) fn new(id: ChainId, status: JobStatus, deduplicated: bool) -> Self {
+        Self {
+            chain: ChainRef::new(id),
+            status,
+            deduplicated,
+        }
+    }
+
+    /// The chain's id.
+    pub const fn id(&self) -> ChainId {
+        self.chain.id
+    }
+
+    /// A handle that is plain data.
+    pub const fn chain(&self) -> ChainRef<J> {
+        self.chain
+    }
+
+    /// The chain's status: that of an existing chain is the status of its latest job.
+    pub const fn status(&self) -> JobStatus {
+        self.status
+    }
+
+    /// Whether a chain with the same deduplication key was there already, so that nothing was started.
+    pub const fn deduplicated(&self) -> bool {
+        self.deduplicated
+    }
+}
+
+impl<J> Clone for Started<J> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+impl<J> fmt::Debug for Started<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Started")
+            .field("id", &self.chain.id)
+            .field("status", &self.status)
+            .field("deduplicated", &self.deduplicated)
+            .finish()
+    }
+}
+
+/// Anything that names a chain whose type is known: [`ChainRef`], [`Started`], [`Chain`], and references to them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a chain whose type is known",
+    note = "pass what `client.start(..)` returned, or `ChainRef::<Entry>::new(id)` if all you have is an id"
+)]
+pub trait ChainHandle {
+    /// The entry job type of the chain.
+    type Entry: Entry;
+
+    /// The chain.
+    fn chain_ref(&self) -> ChainRef<Self::Entry>;
+}
+
+impl<J: Entry> ChainHandle for ChainRef<J> {
+    type Entry = J;
+
+    fn chain_ref(&self) -> ChainRef<J> {
+        *self
+    }
+}
+
+impl<J: Entry> ChainHandle for Started<J> {
+    type Entry = J;
+
+    fn chain_ref(&self) -> ChainRef<J> {
+        self.chain
+    }
+}
+
+impl<J: Entry> ChainHandle for Chain<J> {
+    type Entry = J;
+
+    fn chain_ref(&self) -> ChainRef<J> {
+        ChainRef::new(self.record.id)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<H: ChainHandle> ChainHandle for &H {
+    type Entry = H::Entry;
+
+    fn chain_ref(&self) -> ChainRef<H::Entry> {
+        (**self).chain_ref()
+    }
+}

@@ -1,0 +1,250 @@
+//! What happened, as one type: for the stream of events of a worker and for observability adapters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{ChainId, JobId, WorkerId};
+use crate::job::{JobRecord, TypeName};
+use crate::time::Timestamp;
+use crate::worker::AbortReason;
+
+/// Which job an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobInfo {
+    /// The job.
+    pub id: JobId,
+    /// Its type.
+    pub type_name: TypeName,
+    /// Its chain.
+    pub chain_id: ChainId,
+    /// The type of its chain.
+    pub chain_type: TypeName,
+}
+
+impl JobInfo {
+    pub(crate) fn of(job: &JobRecord) -> Self {
+        Self {
+            id: job.id,
+            type_name: job.type_name.clone(),
+            chain_id: job.chain_id,
+            chain_type: job.chain_type.clone(),
+        }
+    }
+}
+
+/// Which attempt an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AttemptInfo {
+    /// The job.
+    pub job: JobInfo,
+    /// The number of the attempt, from one.
+    pub attempt: u32,
+    /// Who runs it.
+    pub worker: WorkerId,
+    /// The trace context that was stored with the job.
+    pub trace_context: Option<String>,
+    /// When the job was created.
+    pub created_at: Timestamp,
+    /// When the attempt could have begun at the earliest.
+    pub scheduled_at: Timestamp,
+    /// When it was claimed.
+    pub started_at: Timestamp,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttemptOutcome {
+    /// It finished its chain.
+    Finished,
+    /// It continued its chain with a job of this type.
+    Continued {
+        /// The next job.
+        next: JobId,
+        /// Its type.
+        next_type: TypeName,
+    },
+    /// It failed, and the job is retried.
+    Failed {
+        /// What with.
+        error: String,
+        /// How long until the retry, where the library chose it.
+        retry_in: Option<Duration>,
+    },
+    /// It failed, and the job is dead.
+    Died {
+        /// What with.
+        error: String,
+    },
+    /// It asked to run again later, at no cost.
+    Snoozed,
+    /// It lost its job.
+    Aborted(AbortReason),
+}
+
+/// Something that happened.
+///
+/// Events that claim a write are emitted after its commit, and dropped with a rollback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Workers started.
+    WorkerStarted {
+        /// Who.
+        worker: WorkerId,
+    },
+    /// The store fails; the worker retries until it answers.
+    WorkerDegraded {
+        /// Who.
+        worker: WorkerId,
+        /// What the store said.
+        error: Arc<str>,
+    },
+    /// The store answers again.
+    WorkerRecovered {
+        /// Who.
+        worker: WorkerId,
+    },
+    /// Stop was asked for.
+    WorkerStopping {
+        /// Who.
+        worker: WorkerId,
+    },
+    /// Nothing runs any more.
+    WorkerStopped {
+        /// Who.
+        worker: WorkerId,
+    },
+    /// A chain was started.
+    ChainCreated {
+        /// The chain.
+        chain: ChainId,
+        /// Its type.
+        type_name: TypeName,
+    },
+    /// A chain was not started because one with its key was there.
+    ChainDeduplicated {
+        /// The chain that was there.
+        chain: ChainId,
+        /// Its type.
+        type_name: TypeName,
+    },
+    /// A chain completed.
+    ChainCompleted {
+        /// The chain.
+        chain: ChainId,
+        /// Its type.
+        type_name: TypeName,
+    },
+    /// A chain died.
+    ChainDead {
+        /// The chain.
+        chain: ChainId,
+        /// Its type.
+        type_name: TypeName,
+    },
+    /// A chain was cancelled.
+    ChainCancelled {
+        /// The chain.
+        chain: ChainId,
+        /// Its type.
+        type_name: TypeName,
+    },
+    /// A dead or cancelled chain was sent on its way again.
+    ChainRetried {
+        /// The chain.
+        chain: ChainId,
+        /// Its type.
+        type_name: TypeName,
+    },
+    /// A chain was deleted.
+    ChainDeleted {
+        /// The chain.
+        chain: ChainId,
+        /// Its type.
+        type_name: TypeName,
+    },
+    /// A job was created.
+    JobCreated(JobInfo),
+    /// A job waits for other chains.
+    JobBlocked(JobInfo),
+    /// The last blocker of a job completed.
+    JobUnblocked {
+        /// The job.
+        job: JobId,
+        /// Its chain.
+        chain: ChainId,
+        /// Its type.
+        type_name: TypeName,
+    },
+    /// A job was made due now.
+    JobTriggered(JobInfo),
+    /// A job was completed, by an attempt or from outside.
+    JobCompleted {
+        /// The job.
+        job: JobInfo,
+        /// Who completed it; `None` from outside.
+        worker: Option<WorkerId>,
+        /// Whether the chain goes on.
+        continued: bool,
+    },
+    /// A job died.
+    JobDead {
+        /// The job.
+        job: JobInfo,
+        /// What of.
+        error: String,
+    },
+    /// The lease of a job had expired and was taken.
+    JobReaped {
+        /// The job.
+        job: JobInfo,
+        /// Who had it.
+        owner: WorkerId,
+        /// When the lease expired.
+        expired_at: Timestamp,
+        /// Who took it.
+        worker: WorkerId,
+    },
+    /// An attempt began.
+    AttemptStarted(AttemptInfo),
+    /// An attempt ended.
+    AttemptEnded {
+        /// Which.
+        attempt: AttemptInfo,
+        /// How.
+        outcome: AttemptOutcome,
+        /// How long it ran, by the process's clock.
+        duration: Duration,
+    },
+    /// A lease was extended.
+    LeaseRenewed {
+        /// Which attempt's.
+        attempt: AttemptInfo,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// An attempt lost its lease while it ran.
+    LeaseLost {
+        /// Which.
+        attempt: AttemptInfo,
+        /// Why.
+        reason: AbortReason,
+    },
+    /// A call to the store failed.
+    StateFailed {
+        /// Which verb.
+        operation: &'static str,
+        /// What it said.
+        error: Arc<str>,
+    },
+    /// A call to the notify adapter failed.
+    NotifyFailed {
+        /// Which operation.
+        operation: &'static str,
+        /// What it said.
+        error: Arc<str>,
+    },
+}

@@ -1,0 +1,231 @@
+//! The job: its statuses, its stored record, and its typed view.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::error::Error;
+use crate::id::{ChainId, Fence, JobId, WorkerId};
+use crate::job_type::JobType;
+use crate::payload::Payload;
+use crate::time::Timestamp;
+
+/// The stable name under which a job type is stored.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TypeName(Cow<'static, str>);
+
+impl TypeName {
+    /// The longest name that is accepted, in bytes.
+    pub const MAX_LENGTH: usize = 200;
+
+    /// A name that is known at compile time.
+    pub const fn from_static(name: &'static str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&'static str> for TypeName {
+    fn from(name: &'static str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
+}
+
+impl From<String> for TypeName {
+    fn from(name: String) -> Self {
+        Self(Cow::Owned(name))
+    }
+}
+
+impl std::borrow::Borrow<str> for TypeName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TypeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for TypeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+/// Where a job stands.
+///
+/// A chain has the status of its latest job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JobStatus {
+    /// Waits for other chains.
+    Blocked,
+    /// Waits for its time or for a free worker.
+    Pending,
+    /// An attempt holds its lease.
+    Running,
+    /// Ended by its processor or from outside.
+    Completed,
+    /// Will not be retried by itself: attempts exhausted, a fatal error, or an input that nobody can read.
+    Dead,
+    /// Ended by an operator.
+    Cancelled,
+}
+
+impl JobStatus {
+    /// Every status.
+    pub const ALL: [Self; 6] = [
+        Self::Blocked,
+        Self::Pending,
+        Self::Running,
+        Self::Completed,
+        Self::Dead,
+        Self::Cancelled,
+    ];
+
+    /// Whether something may still happen by itself: blocked, pending or running.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Blocked | Self::Pending | Self::Running)
+    }
+
+    /// Whether an operator may retry it: dead or cancelled.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Dead | Self::Cancelled)
+    }
+
+    /// The lower-case name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Blocked => "blocked",
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for JobStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The right of one attempt to write a job's result until a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Who holds it.
+    pub owner: WorkerId,
+    /// When the reaper may take it, by the store's clock.
+    pub until: Timestamp,
+    /// What the writes of the attempt must name.
+    pub fence: Fence,
+}
+
+/// How an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptError {
+    /// Which attempt.
+    pub attempt: u32,
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// The whole source chain as text.
+    pub message: String,
+}
+
+/// A job as it is stored, with input and output as JSON. [`Job`] is its typed view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRecord {
+    /// The job's id.
+    pub id: JobId,
+    /// The job's type.
+    pub type_name: TypeName,
+    /// The chain that it belongs to.
+    pub chain_id: ChainId,
+    /// The type of the chain's first job.
+    pub chain_type: TypeName,
+    /// Its place in the chain, from zero.
+    pub chain_index: u32,
+    /// The input.
+    pub input: Payload,
+    /// The chain's output if this job finished it.
+    pub output: Option<Payload>,
+    /// Where it stands.
+    pub status: JobStatus,
+    /// Larger goes first; see [`rank`](crate::adapter::rank).
+    pub priority: i16,
+    /// Attempts begun since it was created or last retried by an operator, without those that were given back.
+    pub attempt: u32,
+    /// Claims ever made, which nothing resets.
+    pub claims: u32,
+    /// Attempts after which it is dead, where the starter chose a number.
+    pub max_attempts: Option<u32>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The earliest time for the next attempt.
+    pub scheduled_at: Timestamp,
+    /// When the latest attempt was claimed.
+    pub started_at: Option<Timestamp>,
+    /// When it was completed, died or was cancelled.
+    pub ended_at: Option<Timestamp>,
+    /// Who completed it; `None` from outside.
+    pub completed_by: Option<WorkerId>,
+    /// The latest failure; wiped by completion, kept by an operator's retry.
+    pub last_error: Option<AttemptError>,
+    /// Set exactly while it runs.
+    pub lease: Option<Lease>,
+    /// The key under which its chain was started; first jobs only.
+    pub deduplication_key: Option<String>,
+    /// W3C trace context of whoever created it.
+    pub trace_context: Option<String>,
+}
+
+impl JobRecord {
+    /// Reads the record as a job of type `J`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TypeMismatch`] if it is of another type, [`Error::Undecodable`] if its input is not a `J`.
+    pub fn typed<J: JobType>(self) -> Result<Job<J>, Error> {
+        if self.type_name.as_str() != J::NAME {
+            return Err(Error::TypeMismatch {
+                id: self.id,
+                expected: J::NAME.into(),
+                actual: self.type_name,
+            });
+        }
+        match self.input.decode() {
+            Ok(input) => Ok(Job { input, record: self }),
+            Err(error) => Err(Error::undecodable_input(&self, &error)),
+        }
+    }
+}
+
+/// A job of type `J` as it was when it was read. Dereferences to its [`JobRecord`].
+#[derive(Clone, Debug)]
+pub struct Job<J> {
+    /// The decoded input.
+    pub input: J,
+    record: JobRecord,
+}
+
+impl<J> Job<J> {
+    /// The stored record.
+    pub fn into_record(self) -> JobRecord {
+        self.record
+    }
+}
+
+impl<J> std::ops::Deref for Job<J> {
+    type Target = JobRecord;
+
+    fn deref(&self) -> &JobRecord {
+        &self.record
+    }
+}

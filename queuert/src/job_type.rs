@@ -1,0 +1,159 @@
+//! What a job type is, and the relations between job types that the compiler checks.
+//!
+//! `#[derive(JobTypes)]` implements all of these traits; they can also be implemented by hand (for job types that are
+//! made by another macro, say). The relations are traits so that a wrongly wired chain does not compile, and each one
+//! is bounded on the type in which the mistake would be, so that the message names both job types.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::adapter::StateAdapter;
+use crate::blockers::{BlockerSpec, Blockers};
+use crate::error::JobError;
+use crate::graph::Graph;
+use crate::payload::{Payload, PayloadError};
+use crate::settings::JobDefaults;
+use crate::step::Step;
+use crate::worker::RawAttempt;
+
+/// What the input of a job must be able to do. Implemented for every type that can.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the input of a job",
+    label = "this input cannot be stored and read back",
+    note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`; it must also own its data and be `Send + Sync`"
+)]
+pub trait JobInput: Serialize + DeserializeOwned + Send + Sync + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {}
+
+/// What the output of a chain must be able to do. Implemented for every type that can.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the output of a job",
+    label = "this output cannot be stored and read back",
+    note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`; it must also own its data and be `Send + Sync`"
+)]
+pub trait JobOutput: Serialize + DeserializeOwned + Send + Sync + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {}
+
+/// A job type: the struct that is its input, with a stable name, defaults and blockers.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a job type",
+    label = "not a job type",
+    note = "wrap `{Self}` in a variant of an enum that has `#[derive(JobTypes)]`"
+)]
+pub trait JobType: JobInput {
+    /// The enum of job types that this one belongs to.
+    type Types: JobTypes;
+
+    /// The blockers that a job of this type waits for: `()`, [`One`](crate::One), a tuple of entry types or
+    /// [`Many`](crate::Many).
+    type Blockers: BlockerSpec;
+
+    /// The stable name under which jobs of this type are stored.
+    const NAME: &'static str;
+
+    /// What holds for jobs of this type unless the worker or the starter says otherwise.
+    const DEFAULTS: JobDefaults;
+
+    /// This job, waiting for the given chains: hand the result to `client.start(..)` or `job.continue_with(..)`.
+    ///
+    /// Takes a handle, a tuple of handles, or any number of them as an array, a slice or a `Vec`, as declared in
+    /// `#[job(blockers = ..)]`.
+    fn blocked_by<B>(self, blockers: B) -> Step<Self>
+    where
+        B: Blockers,
+        Self: WaitsFor<B::Kind>,
+    {
+        Step::blocked(self, blockers)
+    }
+}
+
+/// An enum of job types. Derived.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an enum of job types",
+    note = "add `#[derive(JobTypes)]` to `{Self}`"
+)]
+pub trait JobTypes: Sized + 'static {
+    /// The enum of attempts: one variant per job type, to `match` exhaustively.
+    type Attempt<S: StateAdapter>: Send;
+
+    /// The names of all job types, in the order of the variants.
+    const NAMES: &'static [&'static str];
+
+    /// The graph of job types as it was declared.
+    fn graph() -> Graph;
+
+    /// Makes the attempt of the variant that the job belongs to.
+    ///
+    /// # Errors
+    ///
+    /// When the stored input or a blocker's output cannot be decoded, or the job is of no type of this enum.
+    fn attempt<S: StateAdapter>(raw: RawAttempt<S>) -> Result<Self::Attempt<S>, JobError>;
+
+    /// The defaults of each type, in the order of [`NAMES`](Self::NAMES).
+    fn defaults() -> Vec<JobDefaults>;
+}
+
+/// A job type that chains may start with.
+#[diagnostic::on_unimplemented(
+    message = "a chain cannot start with `{Self}`: it is not an entry",
+    label = "not an entry job type",
+    note = "mark its variant with `#[job(entry)]`, or start the chain with the entry that leads to it"
+)]
+pub trait Entry: JobType {
+    /// What a chain that starts with this job gives: the type that all its ends share, or an enum of them.
+    type Output: Send + 'static;
+
+    /// Reads the output that a job of type `finished_by` wrote.
+    ///
+    /// # Errors
+    ///
+    /// When no end of this chain has that type, or the payload is not its output.
+    fn decode_output(finished_by: &str, output: &Payload) -> Result<Self::Output, PayloadError>;
+}
+
+/// A job type that a `Previous` may continue with.
+#[diagnostic::on_unimplemented(
+    message = "`{Previous}` does not continue with `{Self}`",
+    label = "`{Self}` is not a declared continuation of `{Previous}`",
+    note = "add `{Self}` to `#[job(continues = [..])]` of `{Previous}`, or continue with a declared one"
+)]
+pub trait ContinuationOf<Previous: JobType>: JobType {}
+
+/// The type that a job of type `J` finishes its chain with.
+#[diagnostic::on_unimplemented(
+    message = "`{J}` does not finish its chain with `{Self}`",
+    label = "`{Self}` is not the declared output of `{J}`",
+    note = "a job finishes with the type in its `#[job(output = ..)]`; one without it cannot finish its chain: end it with `continue_with(..)`, or declare `#[job(output = {Self})]` on `{J}`"
+)]
+pub trait OutputOf<J: JobType>: JobOutput {}
+
+/// A job type that waits for no other chain.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` waits for blockers, and none were given",
+    label = "blockers missing",
+    note = "give the chains that it declares in `#[job(blockers = ..)]`: `{Self} {{ .. }}.blocked_by(..)`"
+)]
+pub trait Unblocked: JobType {}
+
+/// A job type that waits for blockers of kind `Kind`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not wait for blockers of the kind `{Kind}`",
+    label = "not the declared blockers of `{Self}`",
+    note = "give exactly the chains that `{Self}` declares in `#[job(blockers = ..)]`, in that order; a job type without it takes none"
+)]
+pub trait WaitsFor<Kind>: JobType {}
+
+/// An entry job type whose chain a `J` waits for, so that its output can be read by name.
+#[diagnostic::on_unimplemented(
+    message = "`{J}` does not wait for a chain of `{Self}`",
+    label = "`{Self}` is not a declared blocker of `{J}`",
+    note = "add `{Self}` to `#[job(blockers = ..)]` of `{J}`, or read a declared blocker"
+)]
+pub trait BlockerOf<J: JobType>: Entry {
+    /// The outputs of the blockers of this type, in the order in which they were given.
+    fn outputs(blockers: &<J::Blockers as BlockerSpec>::Outputs) -> Vec<&Self::Output>;
+}

@@ -1,0 +1,132 @@
+//! A job that is about to be created, with its settings: what `start` and `continue_with` take.
+
+use std::time::Duration;
+
+use crate::blockers::Blockers;
+use crate::deduplication::Deduplication;
+use crate::id::{ChainId, JobId};
+use crate::job_type::{JobType, Unblocked, WaitsFor};
+use crate::time::{Schedule, Timestamp};
+
+/// A job that is about to be created: its input, its blockers and its settings.
+///
+/// A bare input converts into one; make it yourself to set something:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use queuert::Step;
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Remind { user: u64 }
+/// # #[derive(queuert::JobTypes)]
+/// # enum Reminders { #[job(entry, output = ())] Remind(Remind) }
+/// let step = Step::new(Remind { user: 7 }).delay(Duration::from_secs(3600)).priority(5);
+/// ```
+#[derive(Debug)]
+#[must_use = "a step is only a description: pass it to `start` or `continue_with`"]
+pub struct Step<J> {
+    pub(crate) input: J,
+    pub(crate) settings: StepSettings,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct StepSettings {
+    pub(crate) id: Option<JobId>,
+    pub(crate) blockers: Vec<ChainId>,
+    pub(crate) schedule: Schedule,
+    pub(crate) priority: Option<i16>,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) deduplication: Option<Deduplication>,
+}
+
+impl<J: JobType> Step<J> {
+    /// A job that waits for no other chain.
+    pub fn new(input: J) -> Self
+    where
+        J: Unblocked,
+    {
+        Self {
+            input,
+            settings: StepSettings::default(),
+        }
+    }
+
+    /// A job that waits for the given chains; [`JobType::blocked_by`] reads better.
+    pub fn blocked<B>(input: J, blockers: B) -> Self
+    where
+        B: Blockers,
+        J: WaitsFor<B::Kind>,
+    {
+        let blockers = blockers.chain_ids();
+        Self {
+            input,
+            settings: StepSettings {
+                blockers,
+                ..StepSettings::default()
+            },
+        }
+    }
+
+    /// Runs it after a delay, measured by the store's clock. Default: at once.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.settings.schedule = Schedule::After(delay);
+        self
+    }
+
+    /// Runs it at a time; one that has passed means now. Default: at once.
+    pub fn at(mut self, time: impl Into<Timestamp>) -> Self {
+        self.settings.schedule = Schedule::At(time.into());
+        self
+    }
+
+    /// Sets its priority: each step is worth one minute of waiting. Default: that of the job type, else 0.
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.settings.priority = Some(priority);
+        self
+    }
+
+    /// Sets after how many attempts it is dead. Default: what the worker says.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.settings.max_attempts = Some(attempts);
+        self
+    }
+
+    /// Sets its id; one that exists is refused. Default: a new UUIDv7.
+    pub fn id(mut self, id: impl Into<JobId>) -> Self {
+        self.settings.id = Some(id.into());
+        self
+    }
+
+    /// Starts the chain only if no other has this key; ignored for a continuation. Default: no key.
+    pub fn dedup(mut self, deduplication: impl Into<Deduplication>) -> Self {
+        self.settings.deduplication = Some(deduplication.into());
+        self
+    }
+}
+
+/// A job that can be created: an input without blockers, or a [`Step`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a job that could be created",
+    note = "pass the input struct of a job type, or `Step::new(input)` to set a delay, a priority or a key"
+)]
+pub trait IntoStep {
+    /// Its job type.
+    type Job: JobType;
+
+    /// The job with its settings.
+    fn into_step(self) -> Step<Self::Job>;
+}
+
+impl<J: Unblocked> IntoStep for J {
+    type Job = J;
+
+    fn into_step(self) -> Step<J> {
+        Step::new(self)
+    }
+}
+
+impl<J: JobType> IntoStep for Step<J> {
+    type Job = J;
+
+    fn into_step(self) -> Self {
+        self
+    }
+}
