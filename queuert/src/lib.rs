@@ -10,6 +10,7 @@ mod graph;
 mod id;
 mod job;
 mod job_type;
+pub mod memory;
 mod payload;
 mod settings;
 mod step;

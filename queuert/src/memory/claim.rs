@@ -1,0 +1,134 @@
+//! Taking jobs, keeping them, and taking them back: the verbs that never wait for a lock.
+
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+use std::time::Duration;
+
+use super::locks::Locks;
+use super::query;
+use super::sabotage::Fencing;
+use super::store::{IdHasher, Row};
+use super::view::View;
+use crate::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
+use crate::id::{Fence, JobId};
+use crate::job::{AttemptError, JobStatus, Lease};
+use crate::worker::AbortReason;
+
+/// When to look again for a due job that was locked: soon, but not in a hot loop.
+const LOCKED_JOB_DELAY: Duration = Duration::from_millis(50);
+
+pub(super) fn claim(view: &mut View<'_>, locks: &Locks, claim: &ClaimJobs) -> Claimed {
+    let now = view.now;
+    let store = &mut *view.store;
+    let types = store.queues.known(claim.types.iter().map(|claimed| &claimed.name));
+    let locked = |row: &Row| locks.holds_chain(row.job.chain_id);
+    let taken = store.queues.take_due(&types, &store.rows, claim.limit, now, locked);
+    let next_due = if taken.len() < claim.limit {
+        store.queues.next_due(&types, now, LOCKED_JOB_DELAY)
+    } else {
+        None
+    };
+    let mut jobs = Vec::with_capacity(taken.len());
+    for (id, place) in taken {
+        let lease = Lease {
+            owner: claim.worker.clone(),
+            until: now.saturating_add(claim.types[place].lease),
+            fence: claim.fence,
+        };
+        let claimed = view.store.update_taken(id, now, |row| {
+            let job = &mut row.job;
+            job.status = JobStatus::Running;
+            job.attempt = job.attempt.saturating_add(1);
+            job.claims = job.claims.saturating_add(1);
+            job.started_at = Some(now);
+            job.lease = Some(lease);
+        });
+        if let Some(row) = claimed {
+            let job = row.job.clone();
+            let blockers = if row.blockers.is_empty() {
+                Vec::new()
+            } else {
+                query::list_blockers(view, id)
+            };
+            jobs.push(ClaimedJob { job, blockers });
+        }
+    }
+    Claimed { jobs, next_due }
+}
+
+pub(super) fn renew(view: &mut View<'_>, locks: &Locks, fencing: Fencing, renewals: &[RenewLease]) -> Vec<Renewal> {
+    let renew = |renewal: &RenewLease| {
+        let row = match held(view, fencing, renewal.job, renewal.fence) {
+            Ok(row) => row,
+            Err(reason) => return Renewal::Lost(reason),
+        };
+        if locks.holds_chain(row.job.chain_id) {
+            return Renewal::Busy;
+        }
+        let until = view.now.saturating_add(renewal.lease);
+        view.update(renewal.job, |row| {
+            if let Some(lease) = &mut row.job.lease {
+                lease.until = until;
+            }
+        });
+        Renewal::Renewed(until)
+    };
+    renewals.iter().map(renew).collect()
+}
+
+pub(super) fn reap(view: &mut View<'_>, locks: &Locks, reap: &ReapLeases) -> Vec<ReapedJob> {
+    let now = view.now;
+    let own: HashSet<JobId, BuildHasherDefault<IdHasher>> = reap.except.iter().copied().collect();
+    let types = view.store.queues.known(reap.types.iter().map(|reaped| &reaped.name));
+    let skip = |id: JobId| own.contains(&id) || view.row(id).is_none_or(|row| locks.holds_chain(row.job.chain_id));
+    let expired = view.store.queues.expired(&types, reap.limit, now, skip);
+    let mut reaped = Vec::with_capacity(expired.len());
+    for (id, place) in expired {
+        let mut taken = None;
+        view.update(id, |row| {
+            let job = &mut row.job;
+            taken = job.lease.take();
+            let exhausted = job.attempt >= job.max_attempts.unwrap_or(reap.types[place].max_attempts);
+            if exhausted {
+                job.status = JobStatus::Dead;
+                job.ended_at = Some(now);
+            } else {
+                job.status = JobStatus::Pending;
+                job.scheduled_at = now;
+            }
+            if let Some(lease) = &taken {
+                job.last_error = Some(AttemptError {
+                    attempt: job.attempt,
+                    at: now,
+                    message: format!("the lease of worker {} expired at {}", lease.owner, lease.until),
+                });
+            }
+        });
+        if let (Some(job), Some(lease)) = (view.job(id), taken) {
+            reaped.push(ReapedJob {
+                job,
+                owner: lease.owner,
+                expired_at: lease.until,
+            });
+        }
+    }
+    reaped
+}
+
+/// The row if the job runs under the fence, else why it does not.
+pub(super) fn held<'a>(view: &'a View<'_>, fencing: Fencing, job: JobId, fence: Fence) -> Result<&'a Row, AbortReason> {
+    let row = view.row(job).ok_or(AbortReason::NotFound)?;
+    match &row.job.lease {
+        Some(lease) if fencing.admits(lease.fence, fence) => Ok(row),
+        _ => Err(lost(row)),
+    }
+}
+
+/// Why a job that exists is not the caller's.
+pub(super) fn lost(row: &Row) -> AbortReason {
+    match row.job.status {
+        JobStatus::Completed => AbortReason::AlreadyCompleted,
+        JobStatus::Cancelled => AbortReason::Cancelled,
+        _ => AbortReason::TakenByAnotherWorker,
+    }
+}

@@ -1,0 +1,206 @@
+//! Hints within one process, and none at all.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::adapter::{BoxFuture, Demand, Notice, NoticeSender, NotifyAdapter, Subscription, Topic};
+use crate::error::NotifyError;
+use crate::id::ChainId;
+use crate::job::TypeName;
+
+/// Carries hints between the clients and workers of one process. Clones share their subscribers.
+///
+/// New jobs are handed out as wake-ups one by one: each subscriber in turn gets as many as it has demand for, until
+/// all are spoken for. The end of a chain reaches the subscribers of that chain and costs the others nothing.
+#[derive(Clone, Default)]
+pub struct InProcessNotify {
+    subscribers: Arc<Mutex<Subscribers>>,
+}
+
+#[derive(Default)]
+struct Subscribers {
+    last: u64,
+    /// In the order in which they are asked next.
+    jobs: HashMap<TypeName, VecDeque<JobSubscriber>>,
+    chains: HashMap<ChainId, BTreeMap<u64, NoticeSender>>,
+    leases: BTreeMap<u64, NoticeSender>,
+}
+
+struct JobSubscriber {
+    id: u64,
+    demand: Demand,
+    sender: NoticeSender,
+}
+
+impl InProcessNotify {
+    /// An adapter with no subscribers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Subscribers> {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl NotifyAdapter for InProcessNotify {
+    fn announce<'a>(&'a self, notices: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>> {
+        Box::pin(async move {
+            let mut subscribers = self.lock();
+            for notice in notices {
+                subscribers.announce(notice);
+            }
+            Ok(())
+        })
+    }
+
+    fn subscribe(&self, topic: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
+        Box::pin(async move {
+            let mut subscribers = self.lock();
+            subscribers.last += 1;
+            let id = subscribers.last;
+            let guard = Unsubscribe {
+                adapter: self.clone(),
+                id,
+                topic: topic.clone(),
+            };
+            let (sender, subscription) = Subscription::new(guard);
+            subscribers.add(id, topic, sender);
+            Ok(subscription)
+        })
+    }
+}
+
+impl Subscribers {
+    fn announce(&mut self, notice: &Notice) {
+        match notice {
+            Notice::JobsAvailable { type_name, count } => self.offer(type_name, *count),
+            Notice::ChainEnded(chain) => {
+                for sender in self.chains.get(chain).into_iter().flat_map(BTreeMap::values) {
+                    sender.send(notice.clone());
+                }
+            }
+            Notice::LeaseLost(_) => {
+                for sender in self.leases.values() {
+                    sender.send(notice.clone());
+                }
+            }
+        }
+    }
+
+    /// Hands the jobs out to whoever can take some, each once around.
+    fn offer(&mut self, type_name: &TypeName, mut count: usize) {
+        let Some(queue) = self.jobs.get_mut(type_name) else {
+            return;
+        };
+        for _ in 0..queue.len() {
+            if count == 0 {
+                return;
+            }
+            let Some(subscriber) = queue.pop_front() else {
+                return;
+            };
+            let taken = subscriber.demand.take(count);
+            if taken > 0 {
+                count -= taken;
+                subscriber.sender.send(Notice::JobsAvailable {
+                    type_name: type_name.clone(),
+                    count: taken,
+                });
+            }
+            queue.push_back(subscriber);
+        }
+    }
+
+    fn add(&mut self, id: u64, topic: Topic, sender: NoticeSender) {
+        match topic {
+            Topic::Jobs { types, demand } => {
+                for type_name in types {
+                    let queue = self.jobs.entry(type_name).or_default();
+                    // A type that is named twice is still one subscription.
+                    if queue.back().is_none_or(|last| last.id != id) {
+                        queue.push_back(JobSubscriber {
+                            id,
+                            demand: demand.clone(),
+                            sender: sender.clone(),
+                        });
+                    }
+                }
+            }
+            Topic::Chain(chain) => {
+                self.chains.entry(chain).or_default().insert(id, sender);
+            }
+            Topic::Leases => {
+                self.leases.insert(id, sender);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: u64, topic: &Topic) {
+        match topic {
+            Topic::Jobs { types, .. } => {
+                for type_name in types {
+                    if let Some(queue) = self.jobs.get_mut(type_name) {
+                        queue.retain(|subscriber| subscriber.id != id);
+                        if queue.is_empty() {
+                            self.jobs.remove(type_name);
+                        }
+                    }
+                }
+            }
+            Topic::Chain(chain) => {
+                if let Some(senders) = self.chains.get_mut(chain) {
+                    senders.remove(&id);
+                    if senders.is_empty() {
+                        self.chains.remove(chain);
+                    }
+                }
+            }
+            Topic::Leases => {
+                self.leases.remove(&id);
+            }
+        }
+    }
+}
+
+struct Unsubscribe {
+    adapter: InProcessNotify,
+    id: u64,
+    topic: Topic,
+}
+
+impl Drop for Unsubscribe {
+    fn drop(&mut self) {
+        self.adapter.lock().remove(self.id, &self.topic);
+    }
+}
+
+impl fmt::Debug for InProcessNotify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subscribers = self.lock();
+        f.debug_struct("InProcessNotify")
+            .field("types", &subscribers.jobs.len())
+            .field("chains", &subscribers.chains.len())
+            .field("leases", &subscribers.leases.len())
+            .finish()
+    }
+}
+
+/// Announces nothing, and its subscriptions never wake: workers find their jobs by polling.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoNotify;
+
+impl NotifyAdapter for NoNotify {
+    fn announce<'a>(&'a self, _: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn subscribe(&self, _: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
+        // The subscription keeps its own sender: without one it would report that the adapter has gone.
+        let kept = Arc::new(Mutex::new(None));
+        let (sender, subscription) = Subscription::new(Arc::clone(&kept));
+        *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        Box::pin(std::future::ready(Ok(subscription)))
+    }
+}

@@ -1,0 +1,22 @@
+//! What a transaction has changed and nobody else sees.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::store::{Edge, Row};
+use crate::id::{ChainId, JobId};
+use crate::payload::Payload;
+
+/// The changes of a transaction over the committed store. Cloned by savepoints; rows are shared until they change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Overlay {
+    /// Rows as the transaction sees them; `None` for a deleted one.
+    pub(super) rows: BTreeMap<JobId, Option<Arc<Row>>>,
+    /// Edges that were added (`true`) or removed. Kept as differences, because an edge of a deleted job is removed
+    /// without locking the chain at its other end.
+    pub(super) edges: BTreeMap<Edge, bool>,
+    /// Chains with a key that were started or retried here: the committed index of keys does not know them as open.
+    pub(super) reopened: BTreeSet<ChainId>,
+    /// The application's own entries.
+    pub(super) data: BTreeMap<String, Payload>,
+}

@@ -1,0 +1,69 @@
+//! Bugs that can be switched on in debug builds, so that the simulation can show that it finds them.
+
+use std::collections::BTreeSet;
+
+use crate::id::{ChainId, Fence};
+
+/// A bug to switch on.
+#[doc(hidden)]
+#[cfg(debug_assertions)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Any attempt may write as long as the job runs, under whatever fence: the zombie of a lost lease settles the job
+    /// of its successor.
+    NoFencing,
+    /// Whether the other blockers of a dependant have completed is decided before the dependant is locked: two
+    /// overlapping completions both miss each other, and nobody unblocks it.
+    UnblockRace,
+}
+
+/// Which bugs are on: none in a release build.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Saboteur {
+    #[cfg(debug_assertions)]
+    bug: Option<Sabotage>,
+}
+
+impl Saboteur {
+    #[cfg(debug_assertions)]
+    pub(super) fn switch_on(&mut self, bug: Sabotage) {
+        self.bug = Some(bug);
+    }
+
+    pub(super) fn fencing(self) -> Fencing {
+        #[cfg(debug_assertions)]
+        if self.bug == Some(Sabotage::NoFencing) {
+            return Fencing { exact: false };
+        }
+        Fencing { exact: true }
+    }
+
+    pub(super) fn races_unblocking(self) -> bool {
+        #[cfg(debug_assertions)]
+        if self.bug == Some(Sabotage::UnblockRace) {
+            return true;
+        }
+        false
+    }
+}
+
+/// How fences are compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fencing {
+    exact: bool,
+}
+
+impl Fencing {
+    pub(super) fn admits(self, lease: Fence, caller: Fence) -> bool {
+        lease == caller || !self.exact
+    }
+}
+
+/// What a sabotaged settlement believes about other chains.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StaleCompletions {
+    /// The chains that had completed when it looked, and those that it has completed itself since.
+    pub(super) completed: BTreeSet<ChainId>,
+    /// The chains that it is about to complete.
+    pub(super) finishing: BTreeSet<ChainId>,
+}
