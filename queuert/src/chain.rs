@@ -97,6 +97,11 @@ pub struct Chain<J: Entry> {
 }
 
 impl<J: Entry> Chain<J> {
+    /// The stored record, with its input as JSON.
+    pub fn as_record(&self) -> &ChainRecord {
+        &self.record
+    }
+
     /// The stored record.
     pub fn into_record(self) -> ChainRecord {
         self.record
@@ -247,5 +252,35 @@ impl<H: ChainHandle> ChainHandle for &H {
 
     fn chain_ref(&self) -> ChainRef<H::Entry> {
         (**self).chain_ref()
+    }
+}
+
+macro_rules! named_by {
+    ($($handle:ident),+) => {$(
+        impl<J> From<$handle<J>> for ChainId {
+            fn from(handle: $handle<J>) -> Self {
+                handle.id()
+            }
+        }
+
+        impl<J> From<&$handle<J>> for ChainId {
+            fn from(handle: &$handle<J>) -> Self {
+                handle.id()
+            }
+        }
+    )+};
+}
+
+named_by!(ChainRef, Started);
+
+impl<J: Entry> From<&Chain<J>> for ChainId {
+    fn from(chain: &Chain<J>) -> Self {
+        chain.record.id
+    }
+}
+
+impl From<&ChainRecord> for ChainId {
+    fn from(chain: &ChainRecord) -> Self {
+        chain.id
     }
 }

@@ -220,6 +220,11 @@ impl<J> Job<J> {
     pub fn into_record(self) -> JobRecord {
         self.record
     }
+
+    /// The input and the stored record.
+    pub fn into_parts(self) -> (J, JobRecord) {
+        (self.input, self.record)
+    }
 }
 
 impl<J> std::ops::Deref for Job<J> {

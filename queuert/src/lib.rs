@@ -3,35 +3,48 @@
 pub mod adapter;
 mod blockers;
 mod chain;
+mod client;
 mod deduplication;
+mod effects;
 mod error;
 mod event;
+mod event_hub;
 mod graph;
 mod id;
 mod job;
 mod job_type;
 pub mod memory;
+mod pagination;
 mod payload;
+pub mod request;
 mod settings;
 mod step;
+pub mod testing;
 mod time;
 mod worker;
 
+pub use adapter::{JobSort, Order};
 pub use blockers::{BlockerSpec, Blockers, Many, One};
 pub use chain::{Chain, ChainHandle, ChainRecord, ChainRef, Started};
+pub use client::{Client, ClientBuilder, ForeignTransaction, HeldEffects, OpenJob, Transaction, TransactionScope};
 pub use deduplication::{Deduplication, DeduplicationScope};
 pub use error::{BlockerReference, Error, JobError, NotifyError, StateError, StateErrorKind};
 pub use event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
+pub use event_hub::EventStream;
 pub use graph::{Graph, GraphBlockers, GraphType};
 pub use id::{ChainId, Fence, JobId, WorkerId};
 pub use job::{AttemptError, Job, JobRecord, JobStatus, Lease, TypeName};
 pub use job_type::{
     BlockerOf, ContinuationOf, Entry, JobInput, JobOutput, JobType, JobTypes, OutputOf, Unblocked, WaitsFor,
 };
+pub use pagination::{Cursor, Page};
 pub use payload::{Payload, PayloadError};
 #[cfg(feature = "derive")]
 pub use queuert_derive::JobTypes;
 pub use settings::{JobDefaults, LeaseSettings, RetryPolicy};
 pub use step::{IntoStep, Step};
 pub use time::{Schedule, Timestamp};
-pub use worker::{AbortReason, AbortSignal, Attempt, RawAttempt};
+pub use worker::{
+    AbortReason, AbortSignal, Attempt, AttemptContext, AttemptTransaction, Completion, CompletionKind, Drained,
+    DrainedAttempt, Health, JobResult, Middleware, Next, Processor, RawAttempt, TypeSettings, WorkerBuilder, Workers,
+};

@@ -286,3 +286,9 @@ impl fmt::Debug for MemoryState {
             .finish_non_exhaustive()
     }
 }
+
+/// [`Attempt`](crate::Attempt) on this store.
+pub type Attempt<J> = crate::Attempt<J, MemoryState>;
+
+/// [`JobResult`](crate::JobResult) on this store.
+pub type JobResult = crate::JobResult<MemoryState>;

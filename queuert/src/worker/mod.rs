@@ -1,38 +1,36 @@
-//! Runs jobs.
+//! Runs jobs: claims them for idle workers, keeps their leases, commits what they did, and never dies.
+//!
+//! One set of workers is a handful of loops over one [`Runtime`]: the claimer asks for as many jobs as there are idle
+//! workers and spawns an attempt for each; the settler group-commits their ends; the renewer keeps all leases in one
+//! call; the reaper takes back what others lost; the listeners turn notices into wake-ups. No transaction is held
+//! across user code unless the user opened it.
 
+mod attempt;
+mod attempt_transaction;
+mod builder;
+mod claimer;
+mod completion;
+mod drain;
+mod handle;
+mod health;
+mod listener;
+mod middleware;
+mod processor;
+mod reaper;
+mod renewer;
+mod run;
+mod runtime;
+mod settler;
 mod signal;
+mod values;
 
+pub use attempt::{Attempt, RawAttempt};
+pub use attempt_transaction::AttemptTransaction;
+pub use builder::{TypeSettings, WorkerBuilder};
+pub use completion::{Completion, CompletionKind, JobResult};
+pub use drain::{Drained, DrainedAttempt};
+pub use handle::Workers;
+pub use health::Health;
+pub use middleware::{AttemptContext, Middleware, Next};
+pub use processor::Processor;
 pub use signal::{AbortReason, AbortSignal};
-
-use crate::adapter::StateAdapter;
-use crate::error::JobError;
-use crate::job_type::JobType;
-
-/// An attempt whose job type is not known yet.
-#[derive(Debug)]
-pub struct RawAttempt<S>(std::marker::PhantomData<S>);
-
-impl<S: StateAdapter> RawAttempt<S> {
-    /// The name of the job's type.
-    pub fn type_name(&self) -> &str {
-        ""
-    }
-
-    /// As an attempt of job type `J`.
-    ///
-    /// # Errors
-    ///
-    /// When the job is of another type, or its input or a blocker's output cannot be decoded.
-    pub fn typed<J: JobType>(self) -> Result<Attempt<J, S>, JobError> {
-        Err(JobError::fatal("x"))
-    }
-
-    /// The error for a job of no type of the enum `enum_name`.
-    pub fn unknown(&self, enum_name: &str) -> JobError {
-        JobError::fatal(format!("`{}` is no job type of `{enum_name}`", self.type_name()))
-    }
-}
-
-/// An attempt.
-#[derive(Debug)]
-pub struct Attempt<J, S>(std::marker::PhantomData<(J, S)>);

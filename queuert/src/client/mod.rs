@@ -1,0 +1,201 @@
+//! The client: starts, reads, waits for and changes chains, inside the caller's transaction wherever it writes.
+
+mod list;
+mod open;
+mod operate;
+mod query;
+mod request;
+mod start;
+mod transaction;
+mod wait;
+
+pub use list::{ListBlockedJobs, ListChainJobs, ListChains, ListJobs};
+pub use open::{Open, OpenJob};
+pub use operate::{Cancel, CancelMany, Delete, RetryChain, RetryMany, Trigger, TriggerMany};
+pub use query::{GetBlockers, GetChain, GetChainRecord, GetJob, GetJobRecord};
+pub use request::{Operation, Request};
+pub use start::{StartEach, StartMany, StartOne, StepTuple};
+pub use transaction::{ForeignTransaction, HeldEffects, Transaction, TransactionScope};
+pub use wait::Wait;
+
+pub(crate) use start::{check_type_name, new_job};
+pub(crate) use transaction::Scope;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::adapter::{BoxFuture, Notice, NotifyAdapter, ObservabilityAdapter, StateAdapter};
+use crate::effects::Effects;
+use crate::event::Event;
+use crate::event_hub::{EventHub, EventStream};
+use crate::id::Entropy;
+use crate::memory::InProcessNotify;
+
+/// Starts, reads, waits for and changes chains. Cheap to clone; make one per store and process.
+///
+/// ```
+/// use queuert::Client;
+/// use queuert::memory::MemoryState;
+///
+/// let client = Client::new(MemoryState::new());
+/// ```
+pub struct Client<S: StateAdapter>(Arc<Inner<S>>);
+
+struct Inner<S> {
+    state: S,
+    notify: Arc<dyn NotifyAdapter>,
+    notified: bool,
+    events: EventHub,
+    entropy: Entropy,
+}
+
+impl<S: StateAdapter> Client<S> {
+    /// A client on a store. Workers of the same process are woken at once; those of others find new jobs by polling,
+    /// unless a notify adapter is added with [`Client::builder`].
+    pub fn new(state: S) -> Self {
+        Self::builder(state).build()
+    }
+
+    /// A client with a notify or an observability adapter.
+    pub fn builder(state: S) -> ClientBuilder<S> {
+        ClientBuilder {
+            state,
+            notify: None,
+            observability: None,
+            entropy: Entropy::system(),
+        }
+    }
+
+    /// The events of this client and its workers, from now on.
+    pub fn events(&self) -> EventStream {
+        self.0.events.subscribe()
+    }
+
+    /// The store.
+    pub fn state(&self) -> &S {
+        &self.0.state
+    }
+
+    pub(crate) fn hub(&self) -> &EventHub {
+        &self.0.events
+    }
+
+    pub(crate) fn notify(&self) -> &dyn NotifyAdapter {
+        &*self.0.notify
+    }
+
+    /// Whether other processes are told of what this one does.
+    pub(crate) fn has_notify_adapter(&self) -> bool {
+        self.0.notified
+    }
+
+    pub(crate) fn entropy(&self) -> &Entropy {
+        &self.0.entropy
+    }
+
+    /// Emits and announces what a committed write caused. Failures are events: the write stands.
+    pub(crate) async fn flush(&self, effects: Effects) {
+        let (notices, events) = effects.into_parts();
+        for event in events {
+            self.hub().emit(event);
+        }
+        self.announce(&notices).await;
+    }
+
+    pub(crate) async fn announce(&self, notices: &[Notice]) {
+        if notices.is_empty() {
+            return;
+        }
+        if let Err(error) = self.notify().announce(notices).await {
+            self.hub().emit_with(|| Event::NotifyFailed {
+                operation: "announce",
+                error: report(&error),
+            });
+        }
+    }
+}
+
+/// An error with its sources, for an event.
+pub(crate) fn report(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text.into()
+}
+
+impl<S: StateAdapter> Clone for Client<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: StateAdapter> fmt::Debug for Client<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+/// Puts a [`Client`] together.
+#[must_use]
+pub struct ClientBuilder<S> {
+    state: S,
+    notify: Option<Arc<dyn NotifyAdapter>>,
+    observability: Option<Arc<dyn ObservabilityAdapter>>,
+    entropy: Entropy,
+}
+
+impl<S: StateAdapter> ClientBuilder<S> {
+    /// Tells other processes of new jobs and ended chains. Default: only this process is told.
+    pub fn notify(mut self, adapter: impl NotifyAdapter) -> Self {
+        self.notify = Some(Arc::new(adapter));
+        self
+    }
+
+    /// Records what happens. Default: nothing is recorded.
+    pub fn observability(mut self, adapter: impl ObservabilityAdapter) -> Self {
+        self.observability = Some(Arc::new(adapter));
+        self
+    }
+
+    /// Draws ids, fences and jitter from a seed, so that a test can see the same run twice. Never use it with a store
+    /// that outlives the process: the ids would repeat. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.entropy = Entropy::seeded(seed);
+        self
+    }
+
+    /// The client.
+    pub fn build(self) -> Client<S> {
+        let notified = self.notify.is_some();
+        Client(Arc::new(Inner {
+            state: self.state,
+            notify: self.notify.unwrap_or_else(|| Arc::new(InProcessNotify::new())),
+            notified,
+            events: EventHub::new(self.observability),
+            entropy: self.entropy,
+        }))
+    }
+}
+
+impl<S> fmt::Debug for ClientBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").finish_non_exhaustive()
+    }
+}
+
+impl<T: NotifyAdapter + ?Sized> NotifyAdapter for Arc<T> {
+    fn announce<'a>(&'a self, notices: &'a [Notice]) -> BoxFuture<'a, Result<(), crate::NotifyError>> {
+        (**self).announce(notices)
+    }
+
+    fn subscribe(
+        &self,
+        topic: crate::adapter::Topic,
+    ) -> BoxFuture<'_, Result<crate::adapter::Subscription, crate::NotifyError>> {
+        (**self).subscribe(topic)
+    }
+}

@@ -1,0 +1,233 @@
+//! Completion from outside: no worker, the caller's own transaction.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use super::Client;
+use super::start::{Of, new_job};
+use super::transaction::{Scope, TransactionScope};
+use crate::adapter::{Authority, Outcome, Settled, Settlement, StateAdapter};
+use crate::chain::ChainHandle;
+use crate::error::Error;
+use crate::event::JobInfo;
+use crate::id::ChainId;
+use crate::job::{JobRecord, JobStatus, TypeName};
+use crate::job_type::{ContinuationOf, JobType, OutputOf};
+use crate::payload::Payload;
+use crate::step::IntoStep;
+use crate::worker::AbortReason;
+
+impl<S: StateAdapter> Client<S> {
+    /// Opens the current job of a chain for completion from outside, such as an approval that a person gives. The job
+    /// must be a `J`, and may be blocked, pending or running: a running attempt is told, and cannot commit any more.
+    ///
+    /// ```
+    /// # use queuert::{ChainRef, Client, Error, memory::MemoryState};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct AwaitApproval { order: u64 }
+    /// # #[derive(queuert::JobTypes)]
+    /// # enum Orders { #[job(entry, output = bool)] AwaitApproval(AwaitApproval) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let client = Client::new(MemoryState::new());
+    /// let chain = client.start(AwaitApproval { order: 7 }).await?;
+    ///
+    /// let mut tx = client.begin().await?;
+    /// let job = client.open::<AwaitApproval>(&chain).within(&mut tx).await?;
+    /// job.finish(true).await?;
+    /// tx.commit().await?;
+    ///
+    /// assert!(client.wait(&chain).await?);
+    /// # Ok(()) }
+    /// ```
+    pub fn open<J: JobType>(&self, chain: impl ChainHandle) -> Open<'_, S, J> {
+        fn entry_of<H: ChainHandle>(_: &H) -> &'static str {
+            <H::Entry as JobType>::NAME
+        }
+        Open {
+            client: self,
+            chain_type: entry_of(&chain),
+            chain: chain.chain_ref().id(),
+            job: PhantomData,
+        }
+    }
+}
+
+/// A chain whose current job is about to be opened.
+#[must_use = "opening does nothing until it is run with `.within(&mut tx).await`"]
+pub struct Open<'c, S: StateAdapter, J> {
+    client: &'c Client<S>,
+    chain: ChainId,
+    chain_type: &'static str,
+    job: Of<J>,
+}
+
+impl<'c, S: StateAdapter, J: JobType> Open<'c, S, J> {
+    /// Locks the chain until the transaction ends and returns its current job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ChainNotFound`]; [`Error::ChainEnded`]; [`Error::TypeMismatch`] if the chain or its current job is of
+    /// another type; [`Error::Undecodable`]; [`Error::State`]. Nothing is changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may have locked the chain; the lock goes with the transaction.
+    pub async fn within<'t, T: TransactionScope<S>>(self, transaction: &'t mut T) -> Result<OpenJob<'t, J, S>, Error> {
+        let scope = transaction.scope();
+        let client = self.client.clone();
+        let Some(record) = client.state().lock_chain(scope.connection, self.chain).await? else {
+            return Err(Error::ChainNotFound(self.chain));
+        };
+        if record.chain_type.as_str() != self.chain_type {
+            return Err(Error::TypeMismatch {
+                id: self.chain.first_job(),
+                expected: self.chain_type.into(),
+                actual: record.chain_type,
+            });
+        }
+        if !record.status.is_open() {
+            return Err(Error::ChainEnded {
+                chain: self.chain,
+                status: record.status,
+            });
+        }
+        let (input, record) = record.typed::<J>()?.into_parts();
+        Ok(OpenJob {
+            client,
+            scope,
+            input,
+            record,
+        })
+    }
+}
+
+impl<S: StateAdapter, J> fmt::Debug for Open<'_, S, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Open")
+            .field("chain", &self.chain)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The current job of a chain, locked by the caller's transaction. Dereferences to its input.
+///
+/// Dropped without [`finish`](Self::finish) or [`continue_with`](Self::continue_with), nothing changes.
+pub struct OpenJob<'t, J, S: StateAdapter> {
+    client: Client<S>,
+    scope: Scope<'t, S>,
+    input: J,
+    record: JobRecord,
+}
+
+impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
+    /// The job as it is stored.
+    pub fn record(&self) -> &JobRecord {
+        &self.record
+    }
+
+    /// Finishes the chain with its output. Nobody hears of it before the transaction commits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unencodable`], [`Error::State`]. Roll the transaction back after the latter.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has had its effect on the transaction entirely or not at all; roll it back.
+    pub async fn finish<O: OutputOf<J>>(mut self, output: O) -> Result<(), Error> {
+        let output = Payload::encode(&output).map_err(|error| Error::Unencodable {
+            type_name: J::NAME.into(),
+            part: "output",
+            message: error.to_string(),
+        })?;
+        self.settle(Outcome::Finish { output }, None).await
+    }
+
+    /// Continues the chain with the next job, which the caller may complete right away as well.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IdTaken`], [`Error::BlockerNotFound`], [`Error::BlockerCycle`], [`Error::Unencodable`],
+    /// [`Error::State`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has had its effect on the transaction entirely or not at all; roll it back.
+    pub async fn continue_with<N>(mut self, next: N) -> Result<OpenJob<'t, N::Job, S>, Error>
+    where
+        N: IntoStep,
+        N::Job: ContinuationOf<J>,
+    {
+        let next = new_job(&self.client, next.into_step())?;
+        let (id, name) = (next.id, next.type_name.clone());
+        let outcome = Outcome::Continue { next: Box::new(next) };
+        self.settle(outcome, Some((id, name))).await?;
+        let record = self
+            .client
+            .state()
+            .get_jobs(Some(self.scope.connection), &[id])
+            .await?
+            .pop();
+        let (input, record) = record.ok_or(Error::JobNotFound(id))?.typed::<N::Job>()?.into_parts();
+        Ok(OpenJob {
+            client: self.client,
+            scope: self.scope,
+            input,
+            record,
+        })
+    }
+
+    async fn settle(&mut self, outcome: Outcome, next: Option<(crate::JobId, TypeName)>) -> Result<(), Error> {
+        let settlement = Settlement {
+            job: self.record.id,
+            authority: Authority::Outside,
+            outcome,
+        };
+        let settled = self
+            .client
+            .state()
+            .settle_jobs(Some(self.scope.connection), std::slice::from_ref(&settlement))
+            .await?;
+        match settled.into_iter().next() {
+            Some(Settled::Applied(applied)) => {
+                self.scope
+                    .effects
+                    .completed(&JobInfo::of(&self.record), None, next, &applied);
+                if applied.interrupted {
+                    self.scope.effects.lease_lost(self.record.id);
+                }
+                Ok(())
+            }
+            Some(Settled::Refused(refusal)) => Err(refusal.into()),
+            Some(Settled::Lost(AbortReason::NotFound)) | None => Err(Error::ChainNotFound(self.record.chain_id)),
+            Some(Settled::Lost(AbortReason::Cancelled)) => Err(self.ended(JobStatus::Cancelled)),
+            Some(Settled::Lost(_)) => Err(self.ended(JobStatus::Completed)),
+            Some(Settled::Repeated(status)) => Err(self.ended(status)),
+        }
+    }
+
+    fn ended(&self, status: JobStatus) -> Error {
+        Error::ChainEnded {
+            chain: self.record.chain_id,
+            status,
+        }
+    }
+}
+
+impl<J, S: StateAdapter> Deref for OpenJob<'_, J, S> {
+    type Target = J;
+
+    fn deref(&self) -> &J {
+        &self.input
+    }
+}
+
+impl<J: fmt::Debug, S: StateAdapter> fmt::Debug for OpenJob<'_, J, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenJob")
+            .field("input", &self.input)
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! Requests: values that are awaited on a connection of their own, or run inside the caller's transaction.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+
+use super::Client;
+use super::transaction::TransactionScope;
+use crate::adapter::{BoxFuture, StateAdapter};
+use crate::effects::Effects;
+use crate::error::Error;
+
+/// Something that a client was asked to do, and has not done yet.
+///
+/// Await it to run it on a connection of its own, committed when it returns; or pass a transaction to
+/// [`within`](Self::within) to make it part of that.
+#[must_use = "a request does nothing until it is awaited, or run with `.within(&mut tx).await`"]
+pub struct Request<'c, S: StateAdapter, O> {
+    pub(crate) client: &'c Client<S>,
+    pub(crate) operation: O,
+}
+
+impl<'c, S: StateAdapter, O> Request<'c, S, O> {
+    pub(crate) fn new(client: &'c Client<S>, operation: O) -> Self {
+        Self { client, operation }
+    }
+}
+
+impl<S: StateAdapter, O: Operation<S>> Request<'_, S, O> {
+    /// Runs the request inside a transaction: its effect exists if and only if that commits, and nobody hears of it
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// As the request says. After a [`State`](Error::State) error the transaction should be rolled back.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has had its effect on the transaction entirely or not at all; roll the transaction back.
+    pub async fn within(self, transaction: &mut impl TransactionScope<S>) -> Result<O::Output, Error> {
+        let scope = transaction.scope();
+        self.operation
+            .run(self.client, Some(scope.connection), scope.effects)
+            .await
+    }
+}
+
+impl<'c, S: StateAdapter, O: Operation<S> + 'c> IntoFuture for Request<'c, S, O> {
+    type Output = Result<O::Output, Error>;
+    type IntoFuture = BoxFuture<'c, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let mut effects = Effects::default();
+            let output = self.operation.run(self.client, None, &mut effects).await?;
+            self.client.flush(effects).await;
+            Ok(output)
+        })
+    }
+}
+
+impl<S: StateAdapter, O: fmt::Debug> fmt::Debug for Request<'_, S, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Request").field(&self.operation).finish()
+    }
+}
+
+/// What a [`Request`] does. Implemented by this crate only.
+pub trait Operation<S: StateAdapter>: Sealed + Send + Sized {
+    /// What it gives.
+    type Output: Send;
+
+    #[doc(hidden)]
+    #[expect(private_interfaces, reason = "sealed: only this crate calls it")]
+    fn run(
+        self,
+        client: &Client<S>,
+        within: Option<&mut S::Connection>,
+        effects: &mut Effects,
+    ) -> impl Future<Output = Result<Self::Output, Error>> + Send;
+}
+
+/// Keeps [`Operation`] closed.
+pub trait Sealed {}

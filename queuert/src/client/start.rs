@@ -1,0 +1,427 @@
+//! Starting chains.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::Client;
+use super::request::{Operation, Request, Sealed};
+use crate::adapter::{CreatedChain, NewChain, NewJob, Refusal, StateAdapter};
+use crate::chain::Started;
+use crate::deduplication::Deduplication;
+use crate::effects::Effects;
+use crate::error::Error;
+use crate::event::{Event, JobInfo};
+use crate::id::JobId;
+use crate::job::{JobStatus, TypeName};
+use crate::job_type::{Entry, JobType};
+use crate::payload::Payload;
+use crate::step::{IntoStep, Step, StepSettings};
+use crate::time::Timestamp;
+
+impl<S: StateAdapter> Client<S> {
+    /// Starts a chain. Set what is special about it on the request, then await it or run it `within` a transaction.
+    ///
+    /// Takes the input of an entry job type, or a [`Step`]; blockers come with the input:
+    /// `client.start(Summarise { .. }.blocked_by((&a, &b)))`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IdTaken`], [`Error::BlockerNotFound`], [`Error::Unencodable`], [`Error::Invalid`] for an empty or
+    /// over-long key, [`Error::State`]. Nothing is started then.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has started the chain or not; a deduplication key or an id of your own makes a repetition safe.
+    pub fn start<T>(&self, step: T) -> Request<'_, S, StartOne<T::Job>>
+    where
+        T: IntoStep,
+        T::Job: Entry,
+    {
+        Request::new(self, StartOne(step.into_step()))
+    }
+
+    /// Starts any number of chains of one type at the price of one statement: all of them, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has started all of them or none.
+    pub fn start_many<I>(&self, steps: I) -> Request<'_, S, StartMany<<I::Item as IntoStep>::Job>>
+    where
+        I: IntoIterator,
+        I::Item: IntoStep,
+        <I::Item as IntoStep>::Job: Entry,
+    {
+        let steps = steps.into_iter().map(IntoStep::into_step).collect();
+        Request::new(self, StartMany(steps))
+    }
+
+    /// Starts chains of different types, given as a tuple, at the price of one statement: all of them, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has started all of them or none.
+    pub fn start_each<T: StepTuple>(&self, steps: T) -> Request<'_, S, StartEach<T>> {
+        Request::new(self, StartEach(steps))
+    }
+}
+
+/// Starts one chain.
+#[derive(Debug)]
+pub struct StartOne<J>(Step<J>);
+
+impl<S: StateAdapter, J: Entry> Request<'_, S, StartOne<J>> {
+    fn map(mut self, change: impl FnOnce(Step<J>) -> Step<J>) -> Self {
+        self.operation.0 = change(self.operation.0);
+        self
+    }
+
+    /// Runs the first job after a delay, measured by the store's clock. Default: at once.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.map(|step| step.delay(delay))
+    }
+
+    /// Runs the first job at a time; one that has passed means now. Default: at once.
+    pub fn at(self, time: impl Into<Timestamp>) -> Self {
+        self.map(|step| step.at(time))
+    }
+
+    /// Sets the priority of the first job: each step is worth one minute of waiting. Default: that of its type.
+    pub fn priority(self, priority: i16) -> Self {
+        self.map(|step| step.priority(priority))
+    }
+
+    /// Sets after how many attempts the first job is dead. Default: what the worker says.
+    pub fn max_attempts(self, attempts: u32) -> Self {
+        self.map(|step| step.max_attempts(attempts))
+    }
+
+    /// Sets the id of the first job, and so of the chain; one that exists is refused. Default: a new UUIDv7.
+    pub fn id(self, id: impl Into<JobId>) -> Self {
+        self.map(|step| step.id(id))
+    }
+
+    /// Starts the chain only if no other has this key. Default: no key.
+    pub fn dedup(self, deduplication: impl Into<Deduplication>) -> Self {
+        self.map(|step| step.dedup(deduplication))
+    }
+}
+
+impl<J> Sealed for StartOne<J> {}
+
+impl<S: StateAdapter, J: Entry> Operation<S> for StartOne<J> {
+    type Output = Started<J>;
+
+    #[expect(private_interfaces, reason = "sealed")]
+    async fn run(
+        self,
+        client: &Client<S>,
+        within: Option<&mut S::Connection>,
+        effects: &mut Effects,
+    ) -> Result<Started<J>, Error> {
+        let chain = new_chain(client, self.0)?;
+        let created = create(client, within, effects, &[chain]).await?;
+        match created.into_iter().next() {
+            Some(created) => Ok(started(created)),
+            None => Err(short_answer()),
+        }
+    }
+}
+
+/// Starts any number of chains of one type.
+#[derive(Debug)]
+pub struct StartMany<J>(Vec<Step<J>>);
+
+impl<J> Sealed for StartMany<J> {}
+
+impl<S: StateAdapter, J: Entry> Operation<S> for StartMany<J> {
+    type Output = Vec<Started<J>>;
+
+    #[expect(private_interfaces, reason = "sealed")]
+    async fn run(
+        self,
+        client: &Client<S>,
+        within: Option<&mut S::Connection>,
+        effects: &mut Effects,
+    ) -> Result<Vec<Started<J>>, Error> {
+        if self.0.is_empty() {
+            return Ok(Vec::new());
+        }
+        let missing = self.0.iter().filter(|step| step.settings.id.is_none()).count();
+        let mut ids = client.entropy().job_ids(missing);
+        let trace_context = trace_context(client);
+        let mut chains = Vec::with_capacity(self.0.len());
+        for step in self.0 {
+            let id = step.settings.id.or_else(|| ids.next()).ok_or_else(short_answer)?;
+            chains.push(new_chain_with(id, step, trace_context.clone())?);
+        }
+        let created = create(client, within, effects, &chains).await?;
+        Ok(created.into_iter().map(started).collect())
+    }
+}
+
+/// Starts chains of different types.
+pub struct StartEach<T>(T);
+
+impl<T> fmt::Debug for StartEach<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartEach").finish_non_exhaustive()
+    }
+}
+
+impl<T> Sealed for StartEach<T> {}
+
+impl<S: StateAdapter, T: StepTuple> Operation<S> for StartEach<T> {
+    type Output = T::Started;
+
+    #[expect(private_interfaces, reason = "sealed")]
+    async fn run(
+        self,
+        client: &Client<S>,
+        within: Option<&mut S::Connection>,
+        effects: &mut Effects,
+    ) -> Result<T::Started, Error> {
+        let chains = self.0.into_chains(&mut NewChains {
+            entropy: client.entropy().clone(),
+            trace_context: trace_context(client),
+        })?;
+        let created = create(client, within, effects, &chains).await?;
+        T::started(created).ok_or_else(short_answer)
+    }
+}
+
+/// A tuple of two to eight jobs that chains can start with.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tuple of jobs that chains can start with",
+    note = "pass a tuple of two to eight inputs or steps of entry job types; for many of one type use `start_many`"
+)]
+pub trait StepTuple: Send {
+    /// The started chains.
+    type Started: Send;
+
+    #[doc(hidden)]
+    #[expect(private_interfaces, reason = "only this crate can make a `NewChains`")]
+    fn into_chains(self, maker: &mut NewChains) -> Result<Vec<NewChain>, Error>;
+
+    #[doc(hidden)]
+    fn started(created: Vec<CreatedChain>) -> Option<Self::Started>;
+}
+
+/// What chains of a tuple share.
+pub(crate) struct NewChains {
+    entropy: crate::id::Entropy,
+    trace_context: Option<String>,
+}
+
+macro_rules! step_tuples {
+    ($(($($step:ident $index:tt),+))+) => {$(
+        impl<$($step: IntoStep + Send),+> StepTuple for ($($step,)+)
+        where
+            $($step::Job: Entry,)+
+        {
+            type Started = ($(Started<$step::Job>,)+);
+
+            #[expect(private_interfaces, reason = "only this crate can make a `NewChains`")]
+            fn into_chains(self, maker: &mut NewChains) -> Result<Vec<NewChain>, Error> {
+                Ok(vec![$({
+                    let step = self.$index.into_step();
+                    let id = step.settings.id.map_or_else(|| maker.entropy.job_ids(1).next().ok_or_else(short_answer), Ok)?;
+                    new_chain_with(id, step, maker.trace_context.clone())?
+                }),+])
+            }
+
+            fn started(created: Vec<CreatedChain>) -> Option<Self::Started> {
+                let mut created = created.into_iter();
+                Some(($({
+                    let chain: Started<$step::Job> = started(created.next()?);
+                    chain
+                },)+))
+            }
+        }
+    )+};
+}
+
+step_tuples! {
+    (A 0, B 1)
+    (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
+    (A 0, B 1, C 2, D 3, E 4)
+    (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+}
+
+fn started<J>(created: CreatedChain) -> Started<J> {
+    Started::new(created.id, created.status, created.deduplicated)
+}
+
+fn short_answer() -> Error {
+    Error::State(crate::StateError::new(
+        crate::StateErrorKind::Corrupt,
+        "the state adapter answered for fewer chains than it was asked to create",
+    ))
+}
+
+fn trace_context<S: StateAdapter>(client: &Client<S>) -> Option<String> {
+    client.hub().observe(|adapter| adapter.trace_context()).flatten()
+}
+
+fn new_chain<S: StateAdapter, J: Entry>(client: &Client<S>, step: Step<J>) -> Result<NewChain, Error> {
+    let id = match step.settings.id {
+        Some(id) => id,
+        None => client.entropy().job_ids(1).next().ok_or_else(short_answer)?,
+    };
+    new_chain_with(id, step, trace_context(client))
+}
+
+fn new_chain_with<J: Entry>(id: JobId, step: Step<J>, trace_context: Option<String>) -> Result<NewChain, Error> {
+    let Step { input, settings } = step;
+    if let Some(deduplication) = &settings.deduplication {
+        check_key(&deduplication.key)?;
+    }
+    let deduplication = settings.deduplication.clone();
+    let job = new_job_with(id, &input, settings, trace_context)?;
+    let mut chain = NewChain::new(job);
+    chain.deduplication = deduplication;
+    Ok(chain)
+}
+
+/// The job that a chain continues with.
+pub(crate) fn new_job<S: StateAdapter, J: JobType>(client: &Client<S>, step: Step<J>) -> Result<NewJob, Error> {
+    let Step { input, settings } = step;
+    let id = match settings.id {
+        Some(id) => id,
+        None => client.entropy().job_ids(1).next().ok_or_else(short_answer)?,
+    };
+    new_job_with(id, &input, settings, trace_context(client))
+}
+
+fn new_job_with<J: JobType>(
+    id: JobId,
+    input: &J,
+    settings: StepSettings,
+    trace_context: Option<String>,
+) -> Result<NewJob, Error> {
+    check_type_name(J::NAME)?;
+    if settings.max_attempts == Some(0) {
+        return Err(Error::Invalid {
+            what: "max_attempts",
+            problem: "0 attempts would never run the job; leave it out or give at least 1".into(),
+        });
+    }
+    let input = Payload::encode(input).map_err(|error| Error::Unencodable {
+        type_name: J::NAME.into(),
+        part: "input",
+        message: error.to_string(),
+    })?;
+    let mut job = NewJob::new(id, J::NAME, input);
+    job.schedule = settings.schedule;
+    job.priority = settings.priority.unwrap_or(J::DEFAULTS.priority);
+    job.max_attempts = settings.max_attempts;
+    job.blockers = settings.blockers;
+    job.trace_context = trace_context;
+    Ok(job)
+}
+
+/// The derive checks names too; this is for hand-written job types.
+pub(crate) fn check_type_name(name: &str) -> Result<(), Error> {
+    let problem = if name.is_empty() {
+        "it is empty".to_owned()
+    } else if name.len() > TypeName::MAX_LENGTH {
+        format!("it has {} bytes, more than {}", name.len(), TypeName::MAX_LENGTH)
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid {
+        what: "job type name",
+        problem,
+    })
+}
+
+fn check_key(key: &str) -> Result<(), Error> {
+    let problem = if key.is_empty() {
+        "it is empty; leave `dedup` out to start the chain in any case".to_owned()
+    } else if key.len() > Deduplication::MAX_KEY_LENGTH {
+        format!(
+            "it has {} bytes, more than {}; hash what it is made of",
+            key.len(),
+            Deduplication::MAX_KEY_LENGTH
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid {
+        what: "deduplication key",
+        problem,
+    })
+}
+
+async fn create<S: StateAdapter>(
+    client: &Client<S>,
+    within: Option<&mut S::Connection>,
+    effects: &mut Effects,
+    chains: &[NewChain],
+) -> Result<Vec<CreatedChain>, Error> {
+    let created = client.state().create_chains(within, chains).await??;
+    let listened_to = client.hub().is_listened_to();
+    for (chain, created) in chains.iter().zip(&created) {
+        if !created.deduplicated && created.status == JobStatus::Pending {
+            effects.jobs_available(&chain.job.type_name, 1);
+        }
+        if listened_to {
+            events_of(chain, created, effects);
+        }
+    }
+    Ok(created)
+}
+
+fn events_of(chain: &NewChain, created: &CreatedChain, effects: &mut Effects) {
+    let type_name = chain.job.type_name.clone();
+    if created.deduplicated {
+        let chain = created.id;
+        effects.event(Event::ChainDeduplicated { chain, type_name });
+        return;
+    }
+    let job = JobInfo {
+        id: chain.job.id,
+        type_name: type_name.clone(),
+        chain_id: created.id,
+        chain_type: type_name.clone(),
+    };
+    effects.event(Event::ChainCreated {
+        chain: created.id,
+        type_name,
+    });
+    effects.event(Event::JobCreated(job.clone()));
+    if created.status == JobStatus::Blocked {
+        effects.event(Event::JobBlocked(job));
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::IdTaken(job) => Self::IdTaken(job),
+            Refusal::BlockerNotFound { job, chain } => Self::BlockerNotFound { job, chain },
+            Refusal::BlockerCycle { job, chain } => Self::BlockerCycle { job, chain },
+            Refusal::JobNotFound(job) => Self::JobNotFound(job),
+            Refusal::ChainNotFound(chain) => Self::ChainNotFound(chain),
+            Refusal::NotPending(job, status) => Self::NotTriggerable { job, status },
+            Refusal::NotOpen(chain, status) => Self::ChainEnded { chain, status },
+            Refusal::NotRetryable(chain, status) => Self::NotRetryable { chain, status },
+            Refusal::KeyTaken { chain, holder } => Self::KeyTaken { chain, holder },
+            Refusal::Referenced(references) => Self::BlockerReference(references),
+        }
+    }
+}
+
+/// Keeps the type of a chain that is not held.
+pub(crate) type Of<J> = PhantomData<fn() -> J>;

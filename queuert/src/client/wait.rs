@@ -1,0 +1,162 @@
+//! Waiting for a chain to end.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Client, report};
+use crate::adapter::{BoxFuture, StateAdapter, Subscription, Topic};
+use crate::chain::{ChainHandle, ChainRef};
+use crate::error::Error;
+use crate::event::Event;
+use crate::job::JobStatus;
+use crate::job_type::{Entry, JobType};
+
+const POLL_WITH_NOTIFY: Duration = Duration::from_secs(15);
+const POLL_WITHOUT_NOTIFY: Duration = Duration::from_millis(500);
+
+impl<S: StateAdapter> Client<S> {
+    /// Waits for a chain to end and returns its output. Holds no connection while it waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ChainDead`] and [`Error::ChainCancelled`] if it ends so; [`Error::ChainNotFound`], also when it is
+    /// deleted meanwhile; [`Error::WaitTimeout`]; [`Error::TypeMismatch`]; [`Error::Undecodable`]; [`Error::State`] if
+    /// the store fails for good (failures that may pass are waited out).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait and nothing else.
+    pub fn wait<H: ChainHandle>(&self, chain: H) -> Wait<'_, S, H::Entry> {
+        Wait {
+            client: self,
+            chain: chain.chain_ref(),
+            timeout: None,
+            poll_interval: None,
+        }
+    }
+}
+
+/// A wait for a chain; await it.
+#[must_use = "a wait does nothing until it is awaited"]
+pub struct Wait<'c, S: StateAdapter, J> {
+    client: &'c Client<S>,
+    chain: ChainRef<J>,
+    timeout: Option<Duration>,
+    poll_interval: Option<Duration>,
+}
+
+impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
+    /// Gives up after this time. The chain goes on. Default: never.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How often to look without having been notified. Default 500 milliseconds, or 15 seconds with a notify adapter.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = Some(interval);
+        self
+    }
+
+    async fn run(self) -> Result<J::Output, Error> {
+        let id = self.chain.id();
+        let deadline = self.timeout.map(|timeout| (Instant::now() + timeout, timeout));
+        let poll = self.poll_interval.unwrap_or(if self.client.has_notify_adapter() {
+            POLL_WITH_NOTIFY
+        } else {
+            POLL_WITHOUT_NOTIFY
+        });
+        // Listen first, then look: an end between the two is seen by one of them.
+        let mut subscription = self.subscribe().await;
+        loop {
+            let overdue = deadline.is_some_and(|(deadline, _)| Instant::now() >= deadline);
+            match self.look().await {
+                Ok(Some(output)) => return Ok(output),
+                Ok(None) => {}
+                Err(error) if error.is_transient() => {}
+                Err(error) => return Err(error),
+            }
+            // The look after the deadline was the last one, so an end exactly at the deadline still counts.
+            if let (true, Some((_, timeout))) = (overdue, deadline) {
+                return Err(Error::WaitTimeout { chain: id, timeout });
+            }
+            let mut until = Instant::now() + poll;
+            if let Some((deadline, _)) = deadline {
+                until = until.min(deadline);
+            }
+            tokio::select! {
+                biased;
+                () = woken(&mut subscription) => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn subscribe(&self) -> Option<Subscription> {
+        match self.client.notify().subscribe(Topic::Chain(self.chain.id())).await {
+            Ok(subscription) => Some(subscription),
+            Err(error) => {
+                self.client.hub().emit_with(|| Event::NotifyFailed {
+                    operation: "subscribe",
+                    error: report(&error),
+                });
+                None
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Option<J::Output>, Error> {
+        let id = self.chain.id();
+        let Some(chain) = self.client.state().get_chains(None, &[id]).await?.pop() else {
+            return Err(Error::ChainNotFound(id));
+        };
+        if chain.type_name.as_str() != <J as JobType>::NAME {
+            return Err(Error::TypeMismatch {
+                id: id.first_job(),
+                expected: J::NAME.into(),
+                actual: chain.type_name,
+            });
+        }
+        match chain.status {
+            JobStatus::Completed => chain.decode_output::<J>(),
+            JobStatus::Dead => Err(Error::ChainDead {
+                chain: id,
+                last_error: chain.last_error,
+            }),
+            JobStatus::Cancelled => Err(Error::ChainCancelled(id)),
+            JobStatus::Blocked | JobStatus::Pending | JobStatus::Running => Ok(None),
+        }
+    }
+}
+
+/// Waits for a wake-up; for ever without a subscription, or when it has ended.
+async fn woken(subscription: &mut Option<Subscription>) {
+    if let Some(live) = subscription {
+        if live.recv().await.is_some() {
+            return;
+        }
+        *subscription = None;
+    }
+    std::future::pending().await
+}
+
+impl<'c, S: StateAdapter, J: Entry> IntoFuture for Wait<'c, S, J> {
+    type Output = Result<J::Output, Error>;
+    type IntoFuture = BoxFuture<'c, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<S: StateAdapter, J> fmt::Debug for Wait<'_, S, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wait")
+            .field("chain", &self.chain)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}

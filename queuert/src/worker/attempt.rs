@@ -1,0 +1,347 @@
+//! An attempt as its processor sees it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt_transaction::AttemptTransaction;
+use super::completion::{Completion, CompletionKind, How, JobResult};
+use super::middleware::Middlewares;
+use super::signal::{AbortHandle, AbortReason, AbortSignal};
+use super::values::Values;
+use crate::adapter::{NewJob, Outcome, StateAdapter};
+use crate::blockers::BlockerSpec;
+use crate::chain::ChainRecord;
+use crate::client::{Client, Transaction, new_job};
+use crate::error::{Error, JobError};
+use crate::event::AttemptInfo;
+use crate::id::{ChainId, Fence, JobId};
+use crate::job::{AttemptError, JobRecord};
+use crate::job_type::{BlockerOf, ContinuationOf, JobType, OutputOf};
+use crate::payload::Payload;
+use crate::step::IntoStep;
+use crate::time::{Schedule, Timestamp};
+
+/// What all views of one attempt share.
+pub(crate) struct Shared<S: StateAdapter> {
+    pub(crate) client: Client<S>,
+    pub(crate) record: JobRecord,
+    pub(crate) blockers: Vec<ChainRecord>,
+    pub(crate) info: AttemptInfo,
+    pub(crate) fence: Fence,
+    pub(crate) abort: AbortHandle,
+    pub(crate) middlewares: Middlewares<S>,
+}
+
+impl<S: StateAdapter> Shared<S> {
+    /// Fails early when the job is known to be lost. A stopping worker may still complete what it can.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.abort.reason() {
+            None | Some(AbortReason::Shutdown) => Ok(()),
+            Some(reason) => Err(Error::LeaseLost {
+                job: self.record.id,
+                reason,
+            }),
+        }
+    }
+
+    pub(crate) fn completion(&self, kind: CompletionKind, how: How<S>) -> Completion<S> {
+        Completion {
+            job: self.record.id,
+            fence: self.fence,
+            kind,
+            how,
+        }
+    }
+}
+
+/// An attempt whose job type is not known yet: what a worker hands to a processor of any type.
+pub struct RawAttempt<S: StateAdapter> {
+    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) values: Values,
+}
+
+impl<S: StateAdapter> RawAttempt<S> {
+    /// The name of the job's type.
+    pub fn type_name(&self) -> &str {
+        self.shared.record.type_name.as_str()
+    }
+
+    /// As an attempt of job type `J`.
+    ///
+    /// # Errors
+    ///
+    /// A fatal one when the job is of another type, or its input or a blocker's output cannot be decoded: no retry
+    /// would help, so the job is dead until someone deploys a build that can read it and retries the chain.
+    pub fn typed<J: JobType>(self) -> Result<Attempt<J, S>, JobError> {
+        let record = &self.shared.record;
+        if record.type_name.as_str() != J::NAME {
+            return Err(JobError::fatal(Error::TypeMismatch {
+                id: record.id,
+                expected: J::NAME.into(),
+                actual: record.type_name.clone(),
+            }));
+        }
+        let input = record
+            .input
+            .decode()
+            .map_err(|error| JobError::fatal(Error::undecodable_input(record, &error)))?;
+        let blockers = J::Blockers::decode(&self.shared.blockers).map_err(JobError::fatal)?;
+        Ok(Attempt {
+            input,
+            blockers,
+            shared: self.shared,
+            values: self.values,
+        })
+    }
+
+    /// The error for a job of no type of the enum `enum_name`.
+    pub fn unknown(&self, enum_name: &str) -> JobError {
+        JobError::fatal(format!("`{}` is no job type of `{enum_name}`", self.type_name()))
+    }
+}
+
+impl<S: StateAdapter> fmt::Debug for RawAttempt<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RawAttempt").field(&self.shared.info).finish()
+    }
+}
+
+/// One run of a job of type `J`. Dereferences to its input.
+///
+/// End it with [`finish`](Self::finish), [`continue_with`](Self::continue_with) or [`snooze`](Self::snooze), or fail
+/// with `?`. A processor that writes to the database opens a transaction with [`begin`](Self::begin) and ends that.
+///
+/// Adapter crates export an alias with their state type filled in, such as [`memory::Attempt`](crate::memory::Attempt).
+pub struct Attempt<J: JobType, S: StateAdapter> {
+    input: J,
+    blockers: <J::Blockers as BlockerSpec>::Outputs,
+    shared: Arc<Shared<S>>,
+    values: Values,
+}
+
+impl<J: JobType, S: StateAdapter> Attempt<J, S> {
+    /// The input.
+    pub fn input(&self) -> &J {
+        &self.input
+    }
+
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.shared.record.id
+    }
+
+    /// The id of its chain.
+    pub fn chain_id(&self) -> ChainId {
+        self.shared.record.chain_id
+    }
+
+    /// The number of this attempt, from one.
+    pub fn number(&self) -> u32 {
+        self.shared.record.attempt
+    }
+
+    /// How the attempt before failed, if it did.
+    pub fn last_error(&self) -> Option<&AttemptError> {
+        self.shared.record.last_error.as_ref()
+    }
+
+    /// The job as it was claimed.
+    pub fn record(&self) -> &JobRecord {
+        &self.shared.record
+    }
+
+    /// What identifies this attempt in events.
+    pub fn info(&self) -> &AttemptInfo {
+        &self.shared.info
+    }
+
+    /// The outputs of the chains that it waited for, as declared: one, a tuple, or a `Vec`.
+    pub fn blockers(&self) -> &<J::Blockers as BlockerSpec>::Outputs {
+        &self.blockers
+    }
+
+    /// The outputs of the blockers that start with an `A`, in the order in which they were given.
+    pub fn outputs_of<A: BlockerOf<J>>(&self) -> Vec<&A::Output> {
+        A::outputs(&self.blockers)
+    }
+
+    /// A value that the worker provides with `.provide(..)` or a middleware inserted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingValue`] if nobody did; with `?` that is a failed attempt whose error says so.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, Error> {
+        self.values.get()
+    }
+
+    /// The client that the worker was made from.
+    pub fn client(&self) -> &Client<S> {
+        &self.shared.client
+    }
+
+    /// Fires with a reason when this attempt should stop, because nothing that it writes could be committed.
+    pub fn signal(&self) -> AbortSignal {
+        self.shared.abort.signal()
+    }
+
+    /// Finishes the chain with its output. The worker commits many of these in one statement.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written as JSON: a fatal one, as no retry would help.
+    pub fn finish<O: OutputOf<J>>(self, output: O) -> JobResult<S> {
+        let output = encode_output::<J, O>(&output)?;
+        let how = How::Grouped(Outcome::Finish { output });
+        Ok(self.shared.completion(CompletionKind::Finish, how))
+    }
+
+    /// Continues the chain with the next job. The worker commits many of these in one statement.
+    ///
+    /// # Errors
+    ///
+    /// When the input cannot be written as JSON, or a setting of the step is refused.
+    pub fn continue_with<N>(self, next: N) -> JobResult<S>
+    where
+        N: IntoStep,
+        N::Job: ContinuationOf<J>,
+    {
+        let next = new_job(&self.shared.client, next.into_step())?;
+        let kind = continue_kind(&next);
+        let how = How::Grouped(Outcome::Continue { next: Box::new(next) });
+        Ok(self.shared.completion(kind, how))
+    }
+
+    /// Runs the job again after a delay, at no cost: the attempt is not spent.
+    ///
+    /// # Errors
+    ///
+    /// Never; the result fits the processor's.
+    pub fn snooze(self, delay: Duration) -> JobResult<S> {
+        self.snooze_for(Schedule::After(delay))
+    }
+
+    /// Runs the job again at a time, at no cost: the attempt is not spent.
+    ///
+    /// # Errors
+    ///
+    /// Never; the result fits the processor's.
+    pub fn snooze_until(self, time: impl Into<Timestamp>) -> JobResult<S> {
+        self.snooze_for(Schedule::At(time.into()))
+    }
+
+    fn snooze_for(self, schedule: Schedule) -> JobResult<S> {
+        let how = How::Grouped(Outcome::Snooze { schedule });
+        Ok(self.shared.completion(CompletionKind::Snooze, how))
+    }
+
+    /// Opens the transaction in which the attempt writes and completes: end it with
+    /// [`AttemptTransaction::finish`] or [`AttemptTransaction::continue_with`]. The worker commits it after the
+    /// processor and all middlewares returned `Ok`; an error rolls everything back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LeaseLost`] if the job is known to be lost, [`Error::State`], or what a middleware returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves no open transaction behind.
+    pub async fn begin(&self) -> Result<AttemptTransaction<J, S>, JobError> {
+        let transaction = self.open_transaction().await?;
+        Ok(AttemptTransaction::new(transaction, Arc::clone(&self.shared)))
+    }
+
+    /// Runs `work` in a short transaction of its own that is committed at once, before the slow part of the processor:
+    /// to read, or to reserve something. It cannot commit if the attempt has lost its job.
+    ///
+    /// ```
+    /// # use queuert::memory::{Attempt, JobResult};
+    /// # use queuert::Error;
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Charge { order: u64 }
+    /// # #[derive(queuert::JobTypes)]
+    /// # enum Orders { #[job(entry, output = ())] Charge(Charge) }
+    /// # async fn call_the_bank(_: u64) -> Result<(), std::io::Error> { Ok(()) }
+    /// async fn charge(job: Attempt<Charge>) -> JobResult {
+    ///     let amount = job
+    ///         .prepare(async |tx| Ok::<_, Error>(tx.get::<u64>("amount").await?.unwrap_or(0)))
+    ///         .await?;
+    ///     call_the_bank(amount).await?; // no transaction is open, the lease is renewed meanwhile
+    ///     let mut tx = job.begin().await?;
+    ///     tx.put("charged", true).await?;
+    ///     tx.finish(()).await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What `work` returned; [`Error::LeaseLost`]; [`Error::State`]; what a middleware returned. Nothing is committed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has committed `work` entirely or not at all.
+    pub async fn prepare<T, E, F>(&self, work: F) -> Result<T, JobError>
+    where
+        F: AsyncFnOnce(&mut Transaction<S>) -> Result<T, E>,
+        JobError: From<E>,
+    {
+        let mut transaction = self.open_transaction().await?;
+        let value = work(&mut transaction).await?;
+        self.shared
+            .middlewares
+            .closing(&self.shared.info, &mut transaction)
+            .await?;
+        let held = self
+            .client()
+            .state()
+            .hold_lease(&mut transaction, self.id(), self.shared.fence)
+            .await?;
+        if let Err(reason) = held {
+            self.shared.abort.abort(reason);
+            return Err(Error::LeaseLost { job: self.id(), reason }.into());
+        }
+        transaction.commit().await?;
+        Ok(value)
+    }
+
+    async fn open_transaction(&self) -> Result<Transaction<S>, JobError> {
+        self.shared.check()?;
+        let mut transaction = self.client().begin().await?;
+        self.shared
+            .middlewares
+            .opened(&self.shared.info, &mut transaction)
+            .await?;
+        Ok(transaction)
+    }
+}
+
+pub(crate) fn encode_output<J: JobType, O: OutputOf<J>>(output: &O) -> Result<Payload, JobError> {
+    Payload::encode(output).map_err(|error| {
+        JobError::fatal(Error::Unencodable {
+            type_name: J::NAME.into(),
+            part: "output",
+            message: error.to_string(),
+        })
+    })
+}
+
+pub(crate) fn continue_kind(next: &NewJob) -> CompletionKind {
+    CompletionKind::Continue {
+        next: next.id,
+        next_type: next.type_name.clone(),
+    }
+}
+
+impl<J: JobType, S: StateAdapter> Deref for Attempt<J, S> {
+    type Target = J;
+
+    fn deref(&self) -> &J {
+        &self.input
+    }
+}
+
+impl<J: JobType, S: StateAdapter> fmt::Debug for Attempt<J, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Attempt").field(&self.shared.info).finish()
+    }
+}

@@ -1,0 +1,156 @@
+//! The transaction in which an attempt writes and completes.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::attempt::{Shared, continue_kind, encode_output};
+use super::completion::{CompletionKind, How, JobResult};
+use crate::adapter::{Authority, Outcome, Settled, Settlement, StateAdapter};
+use crate::client::{Scope, Transaction, TransactionScope, new_job};
+use crate::error::{Error, JobError, StateError, StateErrorKind};
+use crate::job_type::{ContinuationOf, JobType, OutputOf};
+use crate::step::IntoStep;
+
+/// The transaction in which an attempt of type `J` writes and completes. Dereferences to the store's connection.
+///
+/// Dropped without `finish` or `continue_with`, it rolls back.
+pub struct AttemptTransaction<J: JobType, S: StateAdapter> {
+    transaction: Transaction<S>,
+    shared: Arc<Shared<S>>,
+    job: PhantomData<fn() -> J>,
+}
+
+impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
+    pub(crate) fn new(transaction: Transaction<S>, shared: Arc<Shared<S>>) -> Self {
+        Self {
+            transaction,
+            shared,
+            job: PhantomData,
+        }
+    }
+
+    /// Finishes the chain with its output, in this transaction. Return the result: the worker commits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LeaseLost`] if the attempt has lost its job; [`Error::State`]; an output that cannot be written as
+    /// JSON. Everything is rolled back.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future rolls back.
+    pub async fn finish<O: OutputOf<J>>(self, output: O) -> JobResult<S> {
+        let output = encode_output::<J, O>(&output)?;
+        self.settle(Outcome::Finish { output }, CompletionKind::Finish).await
+    }
+
+    /// Continues the chain with the next job, in this transaction. Return the result: the worker commits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LeaseLost`] if the attempt has lost its job; [`Error::IdTaken`], [`Error::BlockerNotFound`],
+    /// [`Error::BlockerCycle`], [`Error::State`]; an input that cannot be written as JSON. Everything is rolled back.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future rolls back.
+    pub async fn continue_with<N>(self, next: N) -> JobResult<S>
+    where
+        N: IntoStep,
+        N::Job: ContinuationOf<J>,
+    {
+        let next = new_job(&self.shared.client, next.into_step())?;
+        let kind = continue_kind(&next);
+        self.settle(Outcome::Continue { next: Box::new(next) }, kind).await
+    }
+
+    /// Runs `work` in a savepoint; see [`Transaction::savepoint`].
+    ///
+    /// # Errors
+    ///
+    /// What `work` returned, or [`Error::State`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves what was done so far in the transaction; roll it back.
+    pub async fn savepoint<T, E, F>(&mut self, work: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(&mut Transaction<S>) -> Result<T, E>,
+        E: From<Error>,
+    {
+        self.transaction.savepoint(work).await
+    }
+
+    async fn settle(mut self, outcome: Outcome, kind: CompletionKind) -> JobResult<S> {
+        self.shared.check()?;
+        let settlement = Settlement {
+            job: self.shared.record.id,
+            authority: Authority::Fence {
+                fence: self.shared.fence,
+                worker: self.shared.info.worker.clone(),
+            },
+            outcome,
+        };
+        let state = self.shared.client.state();
+        let settled = state
+            .settle_jobs(Some(&mut self.transaction), std::slice::from_ref(&settlement))
+            .await?;
+        match settled.into_iter().next() {
+            Some(Settled::Applied(applied)) => {
+                let next = match &kind {
+                    CompletionKind::Continue { next, next_type } => Some((*next, next_type.clone())),
+                    _ => None,
+                };
+                let info = &self.shared.info;
+                self.transaction
+                    .scope()
+                    .effects
+                    .completed(&info.job, Some(&info.worker), next, &applied);
+                let how = How::Written(Box::new(self.transaction));
+                Ok(self.shared.completion(kind, how))
+            }
+            Some(Settled::Refused(refusal)) => Err(Error::from(refusal).into()),
+            Some(Settled::Lost(reason)) => {
+                self.shared.abort.abort(reason);
+                let job = self.shared.record.id;
+                Err(Error::LeaseLost { job, reason }.into())
+            }
+            // This transaction has not settled the job before, so whoever did used its fence behind its back.
+            Some(Settled::Repeated(_)) | None => Err(JobError::fatal(StateError::new(
+                StateErrorKind::Corrupt,
+                "the state adapter says that this attempt was settled before it was",
+            ))),
+        }
+    }
+}
+
+impl<J: JobType, S: StateAdapter> Deref for AttemptTransaction<J, S> {
+    type Target = S::Connection;
+
+    fn deref(&self) -> &S::Connection {
+        &self.transaction
+    }
+}
+
+impl<J: JobType, S: StateAdapter> DerefMut for AttemptTransaction<J, S> {
+    fn deref_mut(&mut self) -> &mut S::Connection {
+        &mut self.transaction
+    }
+}
+
+impl<J: JobType, S: StateAdapter> TransactionScope<S> for AttemptTransaction<J, S> {
+    #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
+    fn scope(&mut self) -> Scope<'_, S> {
+        self.transaction.scope()
+    }
+}
+
+impl<J: JobType, S: StateAdapter> fmt::Debug for AttemptTransaction<J, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttemptTransaction")
+            .field("attempt", &self.shared.info)
+            .finish_non_exhaustive()
+    }
+}

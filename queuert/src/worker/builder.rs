@@ -1,0 +1,441 @@
+//! Puts workers together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::completion::JobResult;
+use super::drain::Drained;
+use super::handle::Workers;
+use super::middleware::{ErasedMiddleware, Middleware, Middlewares};
+use super::processor::{ByEnum, ByFunction, ByTrait, ErasedProcessor, Processor};
+use super::runtime::{Runtime, RuntimeSettings, TypeRuntime};
+use super::values::Values;
+use crate::adapter::StateAdapter;
+use crate::client::{Client, check_type_name};
+use crate::error::Error;
+use crate::job::TypeName;
+use crate::job_type::{JobType, JobTypes};
+use crate::settings::{JobDefaults, LeaseSettings, RetryPolicy};
+
+impl<S: StateAdapter> Client<S> {
+    /// Puts workers together: processors, middlewares and settings. See [`WorkerBuilder`].
+    pub fn worker(&self) -> WorkerBuilder<S> {
+        WorkerBuilder {
+            client: self.clone(),
+            processors: Vec::new(),
+            overrides: Vec::new(),
+            values: Values::default(),
+            layers: Vec::new(),
+            concurrency: 1,
+            name: None,
+            poll_interval: None,
+            reap_interval: None,
+            grace: Duration::from_secs(30),
+            drop_on_abort: false,
+            worker_wide: TypeSettings::default(),
+        }
+    }
+}
+
+/// Workers in the making: give it processors, then [`start`](Self::start) it.
+///
+/// ```
+/// use queuert::memory::{Attempt, MemoryState};
+/// use queuert::{Client, Error};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Greet { name: String }
+/// # #[derive(queuert::JobTypes)]
+/// # enum Greetings { #[job(entry, output = String)] Greet(Greet) }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+///
+/// let client = Client::new(MemoryState::new());
+/// let workers = client
+///     .worker()
+///     .process(|job: Attempt<Greet>| async move {
+///         let greeting = format!("Hello, {}!", job.name);
+///         job.finish(greeting)
+///     })
+///     .concurrency(8)
+///     .start()
+///     .await?;
+///
+/// let chain = client.start(Greet { name: "Ada".into() }).await?;
+/// assert_eq!(client.wait(&chain).await?, "Hello, Ada!");
+/// workers.stop().await;
+/// # Ok(()) }
+/// ```
+#[must_use = "workers do nothing until they are started"]
+pub struct WorkerBuilder<S: StateAdapter> {
+    client: Client<S>,
+    processors: Vec<(TypeName, JobDefaults, Arc<dyn ErasedProcessor<S>>)>,
+    overrides: Vec<(TypeName, TypeSettings)>,
+    values: Values,
+    layers: Vec<Arc<dyn ErasedMiddleware<S>>>,
+    concurrency: usize,
+    name: Option<String>,
+    poll_interval: Option<Duration>,
+    reap_interval: Option<Duration>,
+    grace: Duration,
+    drop_on_abort: bool,
+    worker_wide: TypeSettings,
+}
+
+/// Settings that override those of a job type.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct TypeSettings {
+    retry: Option<RetryPolicy>,
+    lease: Option<LeaseSettings>,
+    timeout: Option<Duration>,
+}
+
+impl TypeSettings {
+    /// Nothing is overridden.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Overrides how failed attempts are retried.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// Overrides how long a lease lasts.
+    pub fn lease(mut self, lease: LeaseSettings) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Overrides how long an attempt may run.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// The most workers that one set may have.
+const MAX_CONCURRENCY: usize = 100_000;
+const POLL_WITH_NOTIFY: Duration = Duration::from_secs(30);
+const POLL_WITHOUT_NOTIFY: Duration = Duration::from_secs(1);
+
+impl<S: StateAdapter> WorkerBuilder<S> {
+    /// Adds the processor of a job type: a closure, or an async function.
+    pub fn process<J, F, Fut>(self, processor: F) -> Self
+    where
+        J: JobType,
+        F: Fn(Attempt<J, S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = JobResult<S>> + Send + 'static,
+    {
+        self.add::<J>(Arc::new(ByFunction {
+            function: processor,
+            job: PhantomData::<fn() -> J>,
+        }))
+    }
+
+    /// Adds the processor of a job type: a closure or an async function that is handed a clone of `state` with each
+    /// attempt.
+    pub fn process_with<J, T, F, Fut>(self, state: T, processor: F) -> Self
+    where
+        J: JobType,
+        T: Clone + Send + Sync + 'static,
+        F: Fn(Attempt<J, S>, T) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = JobResult<S>> + Send + 'static,
+    {
+        self.process(move |job: Attempt<J, S>| processor(job, state.clone()))
+    }
+
+    /// Adds the processor of a job type: a value that implements [`Processor`].
+    pub fn processor<J: JobType>(self, processor: impl Processor<J, S>) -> Self {
+        self.add::<J>(Arc::new(ByTrait {
+            processor,
+            job: PhantomData::<fn() -> J>,
+        }))
+    }
+
+    /// Adds one processor for all job types of an enum: it is handed the enum of attempts, to `match` exhaustively.
+    ///
+    /// ```
+    /// # use queuert::{Client, memory::MemoryState};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Fetch;
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Store { rows: u32 }
+    /// #[derive(queuert::JobTypes)]
+    /// enum Import {
+    ///     #[job(entry, continues = [Store])]
+    ///     Fetch(Fetch),
+    ///     #[job(output = u32)]
+    ///     Store(Store),
+    /// }
+    ///
+    /// # let client = Client::new(MemoryState::new());
+    /// let worker = client.worker().process_all::<Import, _, _>(|job| async move {
+    ///     match job {
+    ///         ImportAttempt::Fetch(job) => job.continue_with(Store { rows: 3 }),
+    ///         ImportAttempt::Store(job) => {
+    ///             let rows = job.rows;
+    ///             job.finish(rows)
+    ///         }
+    ///     }
+    /// });
+    /// ```
+    pub fn process_all<E, F, Fut>(mut self, processor: F) -> Self
+    where
+        E: JobTypes,
+        F: Fn(E::Attempt<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = JobResult<S>> + Send + 'static,
+    {
+        let processor: Arc<dyn ErasedProcessor<S>> = Arc::new(ByEnum {
+            function: processor,
+            types: PhantomData::<fn() -> E>,
+        });
+        for (name, defaults) in E::NAMES.iter().zip(E::defaults()) {
+            self.processors
+                .push((TypeName::from_static(name), defaults, Arc::clone(&processor)));
+        }
+        self
+    }
+
+    fn add<J: JobType>(mut self, processor: Arc<dyn ErasedProcessor<S>>) -> Self {
+        self.processors.push((J::NAME.into(), J::DEFAULTS, processor));
+        self
+    }
+
+    /// Provides a value that processors and middlewares read with `job.get::<T>()`; the last one of a type counts.
+    pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.values.insert(value);
+        self
+    }
+
+    /// Adds a middleware inside those added before.
+    pub fn middleware(mut self, middleware: impl Middleware<S>) -> Self {
+        self.layers.push(Arc::new(middleware));
+        self
+    }
+
+    /// Sets the number of workers, each running one job at a time. Default 1.
+    pub fn concurrency(mut self, workers: usize) -> Self {
+        self.concurrency = workers;
+        self
+    }
+
+    /// Sets the readable part of the worker's id: letters, digits, dots, underscores and dashes. Default: none.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets how often to look for jobs without having been notified. Default 1 second, or 30 seconds with a notify
+    /// adapter.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = Some(interval);
+        self
+    }
+
+    /// Sets how often to look for expired leases. Default: half of the shortest lease, at most 15 seconds.
+    pub fn reap_interval(mut self, interval: Duration) -> Self {
+        self.reap_interval = Some(interval);
+        self
+    }
+
+    /// Sets how failed attempts are retried, for all types of this worker. Default: what each type declares, else
+    /// [`RetryPolicy::DEFAULT`].
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.worker_wide.retry = Some(policy);
+        self
+    }
+
+    /// Sets how long a lease lasts, for all types of this worker. Default: what each type declares, else
+    /// [`LeaseSettings::DEFAULT`].
+    pub fn lease(mut self, lease: LeaseSettings) -> Self {
+        self.worker_wide.lease = Some(lease);
+        self
+    }
+
+    /// Sets how long an attempt may run, for all types of this worker. Default: what each type declares, else no limit.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.worker_wide.timeout = Some(timeout);
+        self
+    }
+
+    /// Overrides the settings of one job type, also those of the worker. Default: nothing is overridden.
+    pub fn settings<J: JobType>(mut self, settings: TypeSettings) -> Self {
+        self.overrides.push((J::NAME.into(), settings));
+        self
+    }
+
+    /// Sets how long running attempts may go on after stop was asked for. Default 30 seconds.
+    pub fn grace(mut self, period: Duration) -> Self {
+        self.grace = period;
+        self
+    }
+
+    /// Drops an attempt as soon as its signal fires, instead of leaving it to the processor to listen. Default: the
+    /// processor listens.
+    pub fn drop_on_abort(mut self) -> Self {
+        self.drop_on_abort = true;
+        self
+    }
+
+    /// Starts the workers. They run until [`Workers::stop`], whatever the store does meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoProcessor`], [`Error::DuplicateProcessor`], or [`Error::Invalid`] for settings that cannot work.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has started nothing.
+    pub async fn start(self) -> Result<Workers<S>, Error> {
+        Ok(Workers::spawn(self.build()?))
+    }
+
+    /// Runs the workers until `signal` is ready, then stops them gracefully: for services.
+    ///
+    /// ```no_run
+    /// # use queuert::{Client, Error, memory::{Attempt, MemoryState}};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Greet;
+    /// # #[derive(queuert::JobTypes)]
+    /// # enum Greetings { #[job(entry, output = ())] Greet(Greet) }
+    /// # async fn stop_signal() {}
+    /// # async fn run(client: Client<MemoryState>) -> Result<(), Error> {
+    /// client
+    ///     .worker()
+    ///     .process(|job: Attempt<Greet>| async move { job.finish(()) })
+    ///     .run_until(stop_signal()) // for example `tokio::signal::ctrl_c()`
+    ///     .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future stops the workers in the background, gracefully.
+    pub async fn run_until<T>(self, signal: impl Future<Output = T>) -> Result<(), Error> {
+        let workers = self.start().await?;
+        let stop_on_drop = workers.stop_on_drop();
+        signal.await;
+        workers.stop().await;
+        drop(stop_on_drop);
+        Ok(())
+    }
+
+    /// For tests: runs every job that is due, one after the other, also those that become due through it, and returns
+    /// what ran. Jobs due later stay: move the clock and drain again.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start), and [`Error::State`] if the store fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves a running attempt to the expiry of its lease.
+    pub async fn drain(self) -> Result<Drained, Error> {
+        super::drain::drain(self.build()?).await
+    }
+
+    fn build(self) -> Result<Runtime<S>, Error> {
+        if self.processors.is_empty() {
+            return Err(Error::NoProcessor);
+        }
+        if !(1..=MAX_CONCURRENCY).contains(&self.concurrency) {
+            return Err(invalid(
+                "concurrency",
+                format!("{} is not between 1 and {MAX_CONCURRENCY}", self.concurrency),
+            ));
+        }
+        if let Some(name) = &self.name {
+            check_worker_name(name)?;
+        }
+        for (what, interval) in [
+            ("poll interval", self.poll_interval),
+            ("reap interval", self.reap_interval),
+        ] {
+            if interval.is_some_and(|interval| interval.is_zero()) {
+                return Err(invalid(what, "it is zero: the worker would never pause".into()));
+            }
+        }
+        let mut types: BTreeMap<TypeName, Arc<TypeRuntime<S>>> = BTreeMap::new();
+        for (name, defaults, processor) in self.processors {
+            check_type_name(name.as_str())?;
+            let mut settings = self.worker_wide;
+            for (_, override_) in self.overrides.iter().filter(|(of, _)| *of == name) {
+                settings = TypeSettings {
+                    retry: override_.retry.or(settings.retry),
+                    lease: override_.lease.or(settings.lease),
+                    timeout: override_.timeout.or(settings.timeout),
+                };
+            }
+            let job_type = TypeRuntime {
+                retry: settings.retry.or(defaults.retry).unwrap_or_default(),
+                lease: settings.lease.or(defaults.lease).unwrap_or_default(),
+                timeout: settings.timeout.or(defaults.timeout),
+                processor,
+            };
+            job_type.check(&name)?;
+            if types.insert(name.clone(), Arc::new(job_type)).is_some() {
+                return Err(Error::DuplicateProcessor(name));
+            }
+        }
+        if let Some((name, _)) = self.overrides.iter().find(|(name, _)| !types.contains_key(name)) {
+            return Err(invalid(
+                "settings",
+                format!("they are for `{name}`, for which this worker has no processor"),
+            ));
+        }
+        let default_poll = if self.client.has_notify_adapter() {
+            POLL_WITH_NOTIFY
+        } else {
+            POLL_WITHOUT_NOTIFY
+        };
+        let settings = RuntimeSettings {
+            concurrency: self.concurrency,
+            poll_interval: self.poll_interval.unwrap_or(default_poll),
+            reap_interval: self.reap_interval,
+            grace: self.grace,
+            drop_on_abort: self.drop_on_abort,
+        };
+        let middlewares = Middlewares::new(self.layers);
+        let worker = self.client.entropy().worker(self.name.as_deref());
+        Ok(Runtime::new(
+            self.client,
+            worker,
+            types,
+            middlewares,
+            self.values,
+            settings,
+        ))
+    }
+}
+
+impl<S: StateAdapter> fmt::Debug for WorkerBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let types: Vec<_> = self.processors.iter().map(|(name, ..)| name).collect();
+        f.debug_struct("WorkerBuilder")
+            .field("types", &types)
+            .field("concurrency", &self.concurrency)
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(what: &'static str, problem: String) -> Error {
+    Error::Invalid { what, problem }
+}
+
+fn check_worker_name(name: &str) -> Result<(), Error> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if (1..=100).contains(&name.len()) && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(invalid(
+        "worker name",
+        format!("`{name}` is not 1 to 100 letters, digits, dots, underscores or dashes"),
+    ))
+}

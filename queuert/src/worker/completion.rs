@@ -1,0 +1,65 @@
+//! The only successful return value of a processor.
+
+use std::fmt;
+
+use crate::adapter::{Outcome, StateAdapter};
+use crate::client::Transaction;
+use crate::error::JobError;
+use crate::id::{Fence, JobId};
+use crate::job::TypeName;
+
+/// What a processor returns.
+pub type JobResult<S> = Result<Completion<S>, JobError>;
+
+/// How an attempt wants to end. Made by `finish`, `continue_with` and `snooze`, and by nothing else: a processor
+/// cannot forget to complete its job.
+///
+/// Dropped instead of returned, it has no effect; a transaction inside it rolls back.
+#[must_use = "return the completion from the processor: dropped, it has no effect"]
+pub struct Completion<S: StateAdapter> {
+    pub(crate) job: JobId,
+    pub(crate) fence: Fence,
+    pub(crate) kind: CompletionKind,
+    pub(crate) how: How<S>,
+}
+
+/// What a [`Completion`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompletionKind {
+    /// Finishes the chain.
+    Finish,
+    /// Continues the chain.
+    Continue {
+        /// The next job.
+        next: JobId,
+        /// Its type.
+        next_type: TypeName,
+    },
+    /// Runs the job again later, at no cost.
+    Snooze,
+}
+
+/// How a completion reaches the store.
+pub(crate) enum How<S: StateAdapter> {
+    /// With others, in one statement.
+    Grouped(Outcome),
+    /// It is written; the transaction is to be committed.
+    Written(Box<Transaction<S>>),
+}
+
+impl<S: StateAdapter> Completion<S> {
+    /// What it does.
+    pub fn kind(&self) -> &CompletionKind {
+        &self.kind
+    }
+}
+
+impl<S: StateAdapter> fmt::Debug for Completion<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("job", &self.job)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}

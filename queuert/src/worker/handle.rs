@@ -1,0 +1,132 @@
+//! The handle to running workers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::claimer::claim_loop;
+use super::health::Health;
+use super::listener::{listen_for_jobs, listen_for_lost_leases};
+use super::reaper::reap_loop;
+use super::renewer::renew_loop;
+use super::runtime::Runtime;
+use super::settler::settle_loop;
+use crate::adapter::StateAdapter;
+use crate::client::Client;
+use crate::event::Event;
+use crate::event_hub::EventStream;
+use crate::id::WorkerId;
+
+/// Running workers. They go on until [`stop`](Self::stop); dropping the handle detaches it from them.
+#[must_use = "keep the handle to stop the workers gracefully"]
+pub struct Workers<S: StateAdapter> {
+    client: Client<S>,
+    id: WorkerId,
+    stop: CancellationToken,
+    health: watch::Receiver<Health>,
+    supervisor: AbortHandle,
+}
+
+impl<S: StateAdapter> Workers<S> {
+    pub(crate) fn spawn(runtime: Runtime<S>) -> Self {
+        let runtime = Arc::new(runtime);
+        let client = runtime.client.clone();
+        let id = runtime.worker.clone();
+        let stop = runtime.stop.clone();
+        let health = runtime.health.subscribe();
+        let supervisor = tokio::spawn(supervise(runtime)).abort_handle();
+        Self {
+            client,
+            id,
+            stop,
+            health,
+            supervisor,
+        }
+    }
+
+    /// The id under which these workers hold leases: their name and a part that is new at every start.
+    pub fn id(&self) -> &WorkerId {
+        &self.id
+    }
+
+    /// How they are doing.
+    pub fn health(&self) -> Health {
+        self.health.borrow().clone()
+    }
+
+    /// Waits until their health is something that `wanted` accepts.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn wait_for_health(&self, wanted: impl FnMut(&Health) -> bool) -> Health {
+        let mut health = self.health.clone();
+        match health.wait_for(wanted).await {
+            Ok(health) => health.clone(),
+            Err(_) => Health::Stopped,
+        }
+    }
+
+    /// The events of these workers and their client, from now on.
+    pub fn events(&self) -> EventStream {
+        self.client.events()
+    }
+
+    /// Stops gracefully: no new claim, running attempts have their grace period, then they are aborted with the reason
+    /// [`Shutdown`](super::AbortReason::Shutdown) and their jobs go back without a spent attempt. Returns when nothing
+    /// runs any more. Calling it twice is harmless.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has asked the workers to stop; they go on doing so.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        let mut health = self.health.clone();
+        // An error means that the supervisor has gone, and everything with it.
+        let _ = health.wait_for(|health| *health == Health::Stopped).await;
+    }
+
+    /// Ends everything at once, without a word to the store, as a killed process would: running attempts are dropped,
+    /// and their jobs come back when their leases expire.
+    pub fn abort(&self) {
+        self.supervisor.abort();
+    }
+
+    pub(crate) fn stop_on_drop(&self) -> DropGuard {
+        self.stop.clone().drop_guard()
+    }
+}
+
+impl<S: StateAdapter> fmt::Debug for Workers<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers")
+            .field("id", &self.id)
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs the loops, and ends them when the claimer has wound up. Aborting it aborts them all.
+async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+    let hub = runtime.client.hub().clone();
+    let worker = runtime.worker.clone();
+    hub.emit_with(|| Event::WorkerStarted { worker: worker.clone() });
+    let mut loops = JoinSet::new();
+    if let Some(queue) = runtime.take_settle_queue() {
+        loops.spawn(settle_loop(Arc::clone(&runtime), queue));
+    }
+    loops.spawn(renew_loop(Arc::clone(&runtime)));
+    loops.spawn(reap_loop(Arc::clone(&runtime)));
+    loops.spawn(listen_for_jobs(Arc::clone(&runtime)));
+    loops.spawn(listen_for_lost_leases(Arc::clone(&runtime)));
+    let mut claimer = JoinSet::new();
+    claimer.spawn(claim_loop(Arc::clone(&runtime)));
+    while claimer.join_next().await.is_some() {}
+    runtime.quit.cancel();
+    while loops.join_next().await.is_some() {}
+    hub.emit_with(|| Event::WorkerStopped { worker });
+    runtime.health.set(Health::Stopped);
+}

@@ -1,0 +1,176 @@
+//! The health of a worker, and the backoff that keeps it alive while the store is down.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::client::report;
+use crate::error::StateError;
+use crate::event::Event;
+use crate::event_hub::EventHub;
+use crate::id::{Entropy, WorkerId};
+
+/// How a set of workers is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Health {
+    /// All is well.
+    Running,
+    /// The store fails; calls are retried with backoff until it answers.
+    Degraded {
+        /// What it said last.
+        error: Arc<str>,
+    },
+    /// Stop was asked for; running attempts have their grace period.
+    Stopping,
+    /// Nothing runs any more.
+    Stopped,
+}
+
+/// Collects what the loops of a worker see of the store.
+pub(crate) struct HealthKeeper {
+    worker: WorkerId,
+    hub: EventHub,
+    sender: watch::Sender<Health>,
+    /// The operations that failed last time, with what the store said.
+    failing: Mutex<BTreeMap<&'static str, Arc<str>>>,
+}
+
+impl HealthKeeper {
+    pub(crate) fn new(worker: WorkerId, hub: EventHub) -> Self {
+        Self {
+            worker,
+            hub,
+            sender: watch::Sender::new(Health::Running),
+            failing: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Health> {
+        self.sender.subscribe()
+    }
+
+    pub(crate) fn failed(&self, operation: &'static str, error: &StateError) {
+        let text = report(error);
+        let first = {
+            let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = failing.is_empty();
+            failing.insert(operation, Arc::clone(&text));
+            first
+        };
+        self.degrade(Some(&text));
+        self.hub.emit_with(|| Event::StateFailed {
+            operation,
+            error: Arc::clone(&text),
+        });
+        if first {
+            self.hub.emit_with(|| Event::WorkerDegraded {
+                worker: self.worker.clone(),
+                error: text,
+            });
+        }
+    }
+
+    pub(crate) fn succeeded(&self, operation: &'static str) {
+        let left = {
+            let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+            if failing.remove(operation).is_none() {
+                return;
+            }
+            failing.values().next().cloned()
+        };
+        self.degrade(left.as_ref());
+        if left.is_none() {
+            self.hub.emit_with(|| Event::WorkerRecovered {
+                worker: self.worker.clone(),
+            });
+        }
+    }
+
+    pub(crate) fn set(&self, health: Health) {
+        self.sender.send_replace(health);
+    }
+
+    /// Stopping and stopped outrank the state of the store.
+    fn degrade(&self, error: Option<&Arc<str>>) {
+        self.sender.send_if_modified(|health| {
+            if !matches!(health, Health::Running | Health::Degraded { .. }) {
+                return false;
+            }
+            let next = match error {
+                Some(error) => Health::Degraded {
+                    error: Arc::clone(error),
+                },
+                None => Health::Running,
+            };
+            let changed = *health != next;
+            *health = next;
+            changed
+        });
+    }
+}
+
+/// Growing pauses between calls to a store that fails; success resets them.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    entropy: Entropy,
+    failures: u32,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(10);
+
+    pub(crate) fn new(entropy: &Entropy) -> Self {
+        Self {
+            entropy: entropy.clone(),
+            failures: 0,
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    pub(crate) fn next_pause(&mut self) -> Duration {
+        let pause = Self::FIRST
+            .saturating_mul(1 << self.failures.min(16))
+            .min(Self::LONGEST);
+        self.failures += 1;
+        pause.mul_f64(self.entropy.jitter(0.2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::StateErrorKind;
+
+    #[test]
+    fn pauses_grow_to_a_limit_and_success_resets_them() {
+        let mut backoff = Backoff::new(&Entropy::seeded(3));
+        let pauses: Vec<_> = (0..40).map(|_| backoff.next_pause()).collect();
+        assert!(pauses[0] < Duration::from_millis(70));
+        assert!(pauses[39] > Duration::from_secs(7) && pauses[39] <= Duration::from_secs(12));
+        backoff.reset();
+        assert!(backoff.next_pause() < Duration::from_millis(70));
+    }
+
+    #[test]
+    fn a_worker_is_degraded_until_every_failing_operation_succeeded() {
+        let keeper = HealthKeeper::new(WorkerId::new("w"), EventHub::new(None));
+        let health = keeper.subscribe();
+        let error = StateError::new(StateErrorKind::Transient, "down");
+        keeper.failed("claim", &error);
+        keeper.failed("renew", &error);
+        keeper.succeeded("claim");
+        assert!(matches!(&*health.borrow(), Health::Degraded { error } if &**error == "down"));
+        keeper.succeeded("renew");
+        assert_eq!(*health.borrow(), Health::Running);
+        keeper.set(Health::Stopping);
+        keeper.failed("claim", &error);
+        assert_eq!(*health.borrow(), Health::Stopping);
+    }
+}

@@ -1,0 +1,70 @@
+//! Turns notices into wake-ups. Losing the subscription costs latency only, and is mended.
+
+use std::sync::Arc;
+
+use super::health::Backoff;
+use super::runtime::Runtime;
+use crate::adapter::{Notice, StateAdapter, Topic, Wake};
+use crate::client::report;
+use crate::event::Event;
+
+pub(crate) async fn listen_for_jobs<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+    let topic = Topic::Jobs {
+        types: runtime.types.keys().cloned().collect(),
+        demand: runtime.demand.clone(),
+    };
+    // Whatever comes, a look at the store tells what there is to claim.
+    listen(&runtime, topic, |_| runtime.wake.notify_one()).await;
+}
+
+pub(crate) async fn listen_for_lost_leases<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+    listen(&runtime, Topic::Leases, |wake| {
+        let mut in_flight = runtime.in_flight();
+        let doubted = match wake {
+            Wake::Notice(Notice::LeaseLost(job)) => match in_flight.get_mut(&job) {
+                Some(attempt) => {
+                    attempt.doubted = true;
+                    true
+                }
+                None => false,
+            },
+            Wake::Notice(_) => false,
+            Wake::Resync => {
+                in_flight.values_mut().for_each(|attempt| attempt.doubted = true);
+                !in_flight.is_empty()
+            }
+        };
+        if doubted {
+            runtime.check_leases.notify_one();
+        }
+    })
+    .await;
+}
+
+async fn listen<S: StateAdapter>(runtime: &Runtime<S>, topic: Topic, on_wake: impl Fn(Wake)) {
+    let mut backoff = Backoff::new(runtime.client.entropy());
+    let listening = async {
+        loop {
+            match runtime.client.notify().subscribe(topic.clone()).await {
+                Ok(mut subscription) => {
+                    // Listen first, then look: what happened before the subscription is found by looking.
+                    on_wake(Wake::Resync);
+                    while let Some(wake) = subscription.recv().await {
+                        backoff.reset();
+                        on_wake(wake);
+                    }
+                }
+                Err(error) => runtime.client.hub().emit_with(|| Event::NotifyFailed {
+                    operation: "subscribe",
+                    error: report(&error),
+                }),
+            }
+            tokio::time::sleep(backoff.next_pause()).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = runtime.quit.cancelled() => {}
+        () = listening => {}
+    }
+}

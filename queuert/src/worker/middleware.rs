@@ -1,0 +1,232 @@
+//! Middlewares: wrap attempts as an onion, in the order given.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use super::attempt::{RawAttempt, Shared};
+use super::completion::JobResult;
+use super::processor::ErasedProcessor;
+use super::signal::AbortSignal;
+use super::values::Values;
+use crate::adapter::{BoxFuture, StateAdapter};
+use crate::client::{Client, Transaction};
+use crate::error::{Error, JobError};
+use crate::event::AttemptInfo;
+use crate::job::JobRecord;
+
+/// Wraps attempts. The first one given is the outermost.
+///
+/// A middleware sees the outcome of what it wraps and can add typed values that processors read. It cannot strand a
+/// job: a [`Completion`](super::Completion) comes only from the inner layers, so one that returns an error, panics or
+/// never calls `next` gives a counted failure.
+///
+/// ```
+/// use queuert::memory::{JobResult, MemoryState};
+/// use queuert::{AttemptContext, Middleware, Next};
+///
+/// struct RequestId(String);
+/// struct AddRequestId;
+///
+/// impl Middleware<MemoryState> for AddRequestId {
+///     async fn attempt(&self, job: &mut AttemptContext<MemoryState>, next: Next<'_, MemoryState>) -> JobResult {
+///         job.insert(RequestId(job.info().job.id.to_string()));
+///         let result = next.run(job).await;
+///         if let Err(error) = &result {
+///             eprintln!("{}: {error}", job.info().job.type_name);
+///         }
+///         result
+///     }
+/// }
+/// ```
+pub trait Middleware<S: StateAdapter>: Send + Sync + 'static {
+    /// Runs around the attempt. Dropped at any await when the attempt times out or is dropped on abort.
+    fn attempt(&self, job: &mut AttemptContext<S>, next: Next<'_, S>) -> impl Future<Output = JobResult<S>> + Send {
+        next.run(job)
+    }
+
+    /// Runs first in each transaction of the attempt: those of `prepare` and the one of `begin`. An error fails the
+    /// attempt and rolls back.
+    fn transaction_opened(
+        &self,
+        attempt: &AttemptInfo,
+        transaction: &mut Transaction<S>,
+    ) -> impl Future<Output = Result<(), JobError>> + Send {
+        let _ = (attempt, transaction);
+        std::future::ready(Ok(()))
+    }
+
+    /// Runs last in each transaction of the attempt, before it commits, the innermost middleware first. An error fails
+    /// the attempt and rolls back.
+    fn transaction_closing(
+        &self,
+        attempt: &AttemptInfo,
+        transaction: &mut Transaction<S>,
+    ) -> impl Future<Output = Result<(), JobError>> + Send {
+        let _ = (attempt, transaction);
+        std::future::ready(Ok(()))
+    }
+}
+
+/// An attempt as middlewares see it: what it is about, and the values for the layers inside.
+pub struct AttemptContext<S: StateAdapter> {
+    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) values: Values,
+}
+
+impl<S: StateAdapter> AttemptContext<S> {
+    /// What identifies the attempt.
+    pub fn info(&self) -> &AttemptInfo {
+        &self.shared.info
+    }
+
+    /// The job as it was claimed, with its input as JSON.
+    pub fn job(&self) -> &JobRecord {
+        &self.shared.record
+    }
+
+    /// Fires when the attempt should stop.
+    pub fn signal(&self) -> AbortSignal {
+        self.shared.abort.signal()
+    }
+
+    /// The client that the worker was made from.
+    pub fn client(&self) -> &Client<S> {
+        &self.shared.client
+    }
+
+    /// Adds a value that the layers inside read with `get`; one of the same type is replaced for them.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.values.insert(value);
+    }
+
+    /// A value that the worker provides or an outer middleware inserted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingValue`] if nobody did.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, Error> {
+        self.values.get()
+    }
+}
+
+impl<S: StateAdapter> fmt::Debug for AttemptContext<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AttemptContext").field(&self.shared.info).finish()
+    }
+}
+
+/// The layers inside a middleware, the processor last. It can be run once.
+#[must_use = "a middleware that does not run the inner layers fails the attempt"]
+pub struct Next<'a, S: StateAdapter> {
+    layers: &'a [Arc<dyn ErasedMiddleware<S>>],
+    processor: &'a dyn ErasedProcessor<S>,
+}
+
+impl<'a, S: StateAdapter> Next<'a, S> {
+    pub(crate) fn new(middlewares: &'a Middlewares<S>, processor: &'a dyn ErasedProcessor<S>) -> Self {
+        Self {
+            layers: &middlewares.0,
+            processor,
+        }
+    }
+
+    /// Runs the inner layers.
+    ///
+    /// # Errors
+    ///
+    /// What the processor or an inner middleware failed with. Return it, or another one: the attempt has failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future drops the processor, as a timeout does.
+    pub async fn run(self, job: &mut AttemptContext<S>) -> JobResult<S> {
+        match self.layers.split_first() {
+            Some((layer, layers)) => {
+                let processor = self.processor;
+                layer.attempt(job, Next { layers, processor }).await
+            }
+            None => {
+                let attempt = RawAttempt {
+                    shared: Arc::clone(&job.shared),
+                    values: job.values.clone(),
+                };
+                self.processor.process(attempt).await
+            }
+        }
+    }
+}
+
+impl<S: StateAdapter> fmt::Debug for Next<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Next({} layers)", self.layers.len())
+    }
+}
+
+/// All middlewares of a worker, outermost first.
+pub(crate) struct Middlewares<S: StateAdapter>(Arc<[Arc<dyn ErasedMiddleware<S>>]>);
+
+impl<S: StateAdapter> Clone for Middlewares<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: StateAdapter> Middlewares<S> {
+    pub(crate) fn new(layers: Vec<Arc<dyn ErasedMiddleware<S>>>) -> Self {
+        Self(layers.into())
+    }
+
+    pub(crate) async fn opened(&self, attempt: &AttemptInfo, tx: &mut Transaction<S>) -> Result<(), JobError> {
+        for layer in self.0.iter() {
+            layer.transaction_opened(attempt, tx).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn closing(&self, attempt: &AttemptInfo, tx: &mut Transaction<S>) -> Result<(), JobError> {
+        for layer in self.0.iter().rev() {
+            layer.transaction_closing(attempt, tx).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The object-safe twin of [`Middleware`].
+pub(crate) trait ErasedMiddleware<S: StateAdapter>: Send + Sync + 'static {
+    fn attempt<'a>(&'a self, job: &'a mut AttemptContext<S>, next: Next<'a, S>) -> BoxFuture<'a, JobResult<S>>;
+
+    fn transaction_opened<'a>(
+        &'a self,
+        attempt: &'a AttemptInfo,
+        transaction: &'a mut Transaction<S>,
+    ) -> BoxFuture<'a, Result<(), JobError>>;
+
+    fn transaction_closing<'a>(
+        &'a self,
+        attempt: &'a AttemptInfo,
+        transaction: &'a mut Transaction<S>,
+    ) -> BoxFuture<'a, Result<(), JobError>>;
+}
+
+impl<S: StateAdapter, M: Middleware<S>> ErasedMiddleware<S> for M {
+    fn attempt<'a>(&'a self, job: &'a mut AttemptContext<S>, next: Next<'a, S>) -> BoxFuture<'a, JobResult<S>> {
+        Box::pin(Middleware::attempt(self, job, next))
+    }
+
+    fn transaction_opened<'a>(
+        &'a self,
+        attempt: &'a AttemptInfo,
+        transaction: &'a mut Transaction<S>,
+    ) -> BoxFuture<'a, Result<(), JobError>> {
+        Box::pin(Middleware::transaction_opened(self, attempt, transaction))
+    }
+
+    fn transaction_closing<'a>(
+        &'a self,
+        attempt: &'a AttemptInfo,
+        transaction: &'a mut Transaction<S>,
+    ) -> BoxFuture<'a, Result<(), JobError>> {
+        Box::pin(Middleware::transaction_closing(self, attempt, transaction))
+    }
+}

@@ -1,0 +1,66 @@
+//! Takes back jobs whose lease has expired. A task of its own: saturated workers do not starve it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::runtime::{Runtime, contained};
+use crate::adapter::{ReapLeases, ReapedJob, StateAdapter};
+use crate::effects::Effects;
+use crate::event::{Event, JobInfo};
+use crate::job::JobStatus;
+
+/// How many to take per call: few enough that one call is short, many enough that a crashed fleet is back soon.
+const BATCH: usize = 100;
+const LONGEST_INTERVAL: Duration = Duration::from_secs(15);
+
+pub(crate) async fn reap_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+    let interval = runtime
+        .settings
+        .reap_interval
+        .unwrap_or_else(|| default_interval(&runtime));
+    loop {
+        while sweep(&runtime).await >= BATCH && !runtime.quit.is_cancelled() {}
+        let pause = interval.mul_f64(runtime.client.entropy().jitter(0.1));
+        tokio::select! {
+            biased;
+            () = runtime.quit.cancelled() => return,
+            () = runtime.stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+fn default_interval<S: StateAdapter>(runtime: &Runtime<S>) -> Duration {
+    let shortest = runtime.types.values().map(|job_type| job_type.lease.duration).min();
+    (shortest.unwrap_or(LONGEST_INTERVAL) / 2).min(LONGEST_INTERVAL)
+}
+
+/// Takes one batch, and says how many that were. A failure is left to the next sweep.
+pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> usize {
+    let own = runtime.in_flight().keys().copied().collect();
+    let reap = ReapLeases::new(runtime.reap_types(), BATCH, own);
+    let result = contained(runtime.client.state().reap_leases(&reap)).await;
+    runtime.heard_from_store("reap", &result);
+    let Ok(reaped) = result else {
+        return 0;
+    };
+    let mut effects = Effects::default();
+    for ReapedJob { job, owner, expired_at } in &reaped {
+        let info = JobInfo::of(job);
+        effects.lease_lost(job.id);
+        effects.event(Event::JobReaped {
+            job: info.clone(),
+            owner: owner.clone(),
+            expired_at: *expired_at,
+            worker: runtime.worker.clone(),
+        });
+        if job.status == JobStatus::Dead {
+            let error = job.last_error.as_ref().map(|error| error.message.clone());
+            effects.died(&info, error.unwrap_or_default());
+        } else {
+            effects.jobs_available(&job.type_name, 1);
+        }
+    }
+    runtime.flush(effects).await;
+    reaped.len()
+}

@@ -1,0 +1,121 @@
+//! Renews all leases of the process in one call, and finds out which ones are lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::health::Backoff;
+use super::runtime::{Runtime, contained};
+use super::signal::AbortReason;
+use crate::adapter::{RenewLease, Renewal, StateAdapter};
+use crate::event::Event;
+
+pub(crate) async fn renew_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+    let tick = tick(&runtime);
+    let mut backoff = Backoff::new(runtime.client.entropy());
+    let mut wait = tick;
+    loop {
+        tokio::select! {
+            biased;
+            () = runtime.quit.cancelled() => return,
+            () = runtime.check_leases.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+        wait = match renew_due(&runtime, tick).await {
+            true => {
+                backoff.reset();
+                tick
+            }
+            false => backoff.next_pause().min(tick),
+        };
+    }
+}
+
+/// How often to look for leases that need renewal: often enough that none is renewed later than it should be.
+fn tick<S: StateAdapter>(runtime: &Runtime<S>) -> Duration {
+    let shortest = runtime.types.values().map(|job_type| job_type.lease.renew_every).min();
+    (shortest.unwrap_or(Duration::from_secs(1)) / 2).max(Duration::from_millis(1))
+}
+
+/// Renews what is due before the next tick. `false` if the store failed.
+async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> bool {
+    let sent_at = Instant::now();
+    let due: Vec<RenewLease> = runtime
+        .in_flight()
+        .iter()
+        .filter(|(_, attempt)| attempt.doubted || sent_at + tick >= attempt.renew_at)
+        .map(|(job, attempt)| RenewLease {
+            job: *job,
+            fence: attempt.fence,
+            lease: attempt.lease.duration,
+        })
+        .collect();
+    if due.is_empty() {
+        return true;
+    }
+    let result = contained(runtime.client.state().renew_leases(&due)).await;
+    runtime.heard_from_store("renew", &result);
+    let Ok(renewals) = result else {
+        give_up_expired(runtime);
+        return false;
+    };
+    for (lease, renewal) in due.iter().zip(renewals) {
+        apply(runtime, lease, renewal, sent_at);
+    }
+    give_up_expired(runtime);
+    true
+}
+
+fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Renewal, sent_at: Instant) {
+    let hub = runtime.client.hub();
+    let mut in_flight = runtime.in_flight();
+    // The attempt may have ended meanwhile, and the job may even have been claimed by this process again.
+    let Some(attempt) = in_flight
+        .get_mut(&lease.job)
+        .filter(|attempt| attempt.fence == lease.fence)
+    else {
+        return;
+    };
+    match renewal {
+        Renewal::Renewed(until) => {
+            attempt.doubted = false;
+            attempt.renew_at = sent_at + attempt.lease.renew_every;
+            attempt.expires_at = sent_at + attempt.lease.duration;
+            let info = attempt.info.clone();
+            drop(in_flight);
+            hub.emit_with(|| Event::LeaseRenewed { attempt: info, until });
+        }
+        // Somebody is about to complete, cancel or delete it, or has it locked for a moment.
+        Renewal::Busy => attempt.doubted = true,
+        Renewal::Lost(reason) => {
+            attempt.doubted = false;
+            // Not asked for again: what is lost stays lost.
+            attempt.renew_at = sent_at + Duration::from_secs(86_400 * 365);
+            attempt.expires_at = attempt.renew_at;
+            let info = attempt.info.clone();
+            let first = attempt.abort.abort(reason);
+            drop(in_flight);
+            if first {
+                hub.emit_with(|| Event::LeaseLost { attempt: info, reason });
+            }
+        }
+    }
+}
+
+/// An attempt whose lease has run out unrenewed should assume the worst.
+fn give_up_expired<S: StateAdapter>(runtime: &Runtime<S>) {
+    let now = Instant::now();
+    let mut lost = Vec::new();
+    for attempt in runtime.in_flight().values() {
+        if now >= attempt.expires_at && attempt.abort.abort(AbortReason::Error) {
+            lost.push(attempt.info.clone());
+        }
+    }
+    for attempt in lost {
+        runtime.client.hub().emit_with(|| Event::LeaseLost {
+            attempt,
+            reason: AbortReason::Error,
+        });
+    }
+}

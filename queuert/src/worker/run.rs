@@ -1,0 +1,385 @@
+//! Runs one attempt from its claim to its end.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::attempt::Shared;
+use super::completion::{Completion, CompletionKind, How, JobResult};
+use super::middleware::{AttemptContext, Next};
+use super::runtime::{InFlight, Runtime, TypeRuntime, contained, panic_message};
+use super::settler::SettleRequest;
+use super::signal::{AbortHandle, AbortReason};
+use crate::adapter::{AttemptSpan, Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
+use crate::client::{Transaction, report};
+use crate::effects::Effects;
+use crate::error::{Error, JobError, StateError, Verdict, shorten};
+use crate::event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
+use crate::id::JobId;
+use crate::job::JobStatus;
+use crate::settings::LeaseSettings;
+use crate::time::Schedule;
+
+/// Runs a claimed job. `claimed_at` is the moment before the claim was sent: the lease cannot end before it plus the
+/// lease's duration.
+pub(crate) async fn run_attempt<S: StateAdapter>(
+    runtime: Arc<Runtime<S>>,
+    claimed: ClaimedJob,
+    claimed_at: Instant,
+) -> Option<(AttemptInfo, AttemptOutcome)> {
+    let (attempt, processor) = Attempt::new(&runtime, claimed, claimed_at)?;
+    let hub = runtime.client.hub();
+    hub.emit_with(|| Event::AttemptStarted(attempt.info().clone()));
+    let mut span = hub.observe(|adapter| adapter.attempt_span(attempt.info())).flatten();
+    let end = attempt.run(&processor, span.as_deref_mut()).await;
+    let outcome = attempt.settle(end, &processor).await;
+    if let Some(span) = &mut span {
+        hub.observe(|_| span.end(&outcome));
+    }
+    let info = attempt.info().clone();
+    hub.emit_with(|| Event::AttemptEnded {
+        attempt: info.clone(),
+        outcome: outcome.clone(),
+        duration: attempt.started.elapsed(),
+    });
+    Some((info, outcome))
+}
+
+/// How the processor's part ended.
+enum End<S: StateAdapter> {
+    Returned(Box<JobResult<S>>),
+    Panicked(String),
+    TimedOut(Duration),
+    /// Dropped because the signal fired.
+    Dropped(AbortReason),
+    /// Dropped because the worker could wait no longer.
+    Killed,
+}
+
+/// What the store made of the end of an attempt.
+enum Written {
+    Done,
+    Lost(AbortReason),
+    Refused(Error),
+    Failed(StateError),
+    /// An earlier write under the same fence stands.
+    Before(JobStatus),
+}
+
+struct Attempt<S: StateAdapter> {
+    runtime: Arc<Runtime<S>>,
+    shared: Arc<Shared<S>>,
+    started: Instant,
+    _registered: Registered<S>,
+}
+
+impl<S: StateAdapter> Attempt<S> {
+    fn new(runtime: &Arc<Runtime<S>>, claimed: ClaimedJob, claimed_at: Instant) -> Option<(Self, Arc<TypeRuntime<S>>)> {
+        let ClaimedJob { job, blockers } = claimed;
+        // An adapter that breaks its contract here leaves a job that nobody can settle; its lease will expire.
+        let lease = job.lease.clone()?;
+        let processor = Arc::clone(runtime.types.get(&job.type_name)?);
+        let info = AttemptInfo {
+            job: JobInfo::of(&job),
+            attempt: job.attempt,
+            worker: runtime.worker.clone(),
+            trace_context: job.trace_context.clone(),
+            created_at: job.created_at,
+            scheduled_at: job.scheduled_at,
+            started_at: job.started_at.unwrap_or(job.created_at),
+        };
+        let abort = AbortHandle::new();
+        let LeaseSettings {
+            duration, renew_every, ..
+        } = processor.lease;
+        let in_flight = InFlight {
+            fence: lease.fence,
+            lease: processor.lease,
+            abort: abort.clone(),
+            info: info.clone(),
+            renew_at: claimed_at + renew_every,
+            expires_at: claimed_at + duration,
+            doubted: false,
+        };
+        let job_id = job.id;
+        runtime.in_flight().insert(job_id, in_flight);
+        let shared = Arc::new(Shared {
+            client: runtime.client.clone(),
+            record: job,
+            blockers,
+            info,
+            fence: lease.fence,
+            abort,
+            middlewares: runtime.middlewares.clone(),
+        });
+        let attempt = Self {
+            runtime: Arc::clone(runtime),
+            shared,
+            started: Instant::now(),
+            _registered: Registered {
+                runtime: Arc::clone(runtime),
+                job: job_id,
+            },
+        };
+        Some((attempt, processor))
+    }
+
+    fn info(&self) -> &AttemptInfo {
+        &self.shared.info
+    }
+
+    async fn run(&self, job_type: &TypeRuntime<S>, mut span: Option<&mut (dyn AttemptSpan + '_)>) -> End<S> {
+        let mut context = AttemptContext {
+            shared: Arc::clone(&self.shared),
+            values: self.runtime.values.clone(),
+        };
+        let next = Next::new(&self.shared.middlewares, &*job_type.processor);
+        let mut body = pin!(AssertUnwindSafe(next.run(&mut context)).catch_unwind());
+        let hub = self.runtime.client.hub();
+        let body = std::future::poll_fn(|cx| match &mut span {
+            None => body.as_mut().poll(cx),
+            Some(span) => {
+                hub.observe(|_| span.enter());
+                let polled = body.as_mut().poll(cx);
+                hub.observe(|_| span.exit());
+                polled
+            }
+        });
+        let timeout = async {
+            match job_type.timeout {
+                Some(timeout) => {
+                    tokio::time::sleep(timeout).await;
+                    timeout
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let dropped = async {
+            if self.runtime.settings.drop_on_abort {
+                self.shared.abort.signal().aborted().await
+            } else {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            biased;
+            result = body => match result {
+                Ok(result) => End::Returned(Box::new(result)),
+                Err(panic) => End::Panicked(panic_message(&*panic).to_owned()),
+            },
+            timeout = timeout => {
+                self.shared.abort.abort(AbortReason::TimedOut);
+                End::TimedOut(timeout)
+            }
+            reason = dropped => End::Dropped(reason),
+            () = self.runtime.kill.cancelled() => End::Killed,
+        }
+    }
+
+    async fn settle(&self, end: End<S>, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+        match end {
+            End::Returned(result) => match *result {
+                Ok(completion) => self.complete(completion, job_type).await,
+                Err(error) => self.fail(error, job_type).await,
+            },
+            End::Panicked(message) => {
+                self.fail(JobError::from(format!("panicked: {message}")), job_type)
+                    .await
+            }
+            End::TimedOut(timeout) => {
+                self.fail(JobError::from(format!("timed out after {timeout:?}")), job_type)
+                    .await
+            }
+            End::Dropped(AbortReason::Shutdown) | End::Killed => self.release().await,
+            End::Dropped(reason) => AttemptOutcome::Aborted(reason),
+        }
+    }
+
+    async fn complete(&self, completion: Completion<S>, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+        let Completion { job, fence, kind, how } = completion;
+        if job != self.shared.record.id || fence != self.shared.fence {
+            let message = format!("the processor returned the completion of another attempt, of job {job}");
+            return self.fail(JobError::from(message), job_type).await;
+        }
+        let written = match how {
+            How::Grouped(outcome) => self.write(outcome).await,
+            How::Written(transaction) => match self.commit(*transaction).await {
+                Ok(()) => Written::Done,
+                Err(error) => return self.fail_after_commit(error, &kind, job_type).await,
+            },
+        };
+        match written {
+            Written::Done | Written::Before(_) => completed(kind),
+            Written::Lost(reason) => self.lost(reason),
+            Written::Refused(error) => self.fail(error.into(), job_type).await,
+            Written::Failed(error) => self.fail(error.into(), job_type).await,
+        }
+    }
+
+    async fn commit(&self, mut transaction: Transaction<S>) -> Result<(), CommitFailure> {
+        let closing = self.shared.middlewares.closing(self.info(), &mut transaction);
+        match AssertUnwindSafe(closing).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(CommitFailure::Before(error)),
+            Err(panic) => {
+                let message = format!("a middleware panicked: {}", panic_message(&*panic));
+                return Err(CommitFailure::Before(JobError::from(message)));
+            }
+        }
+        let (inner, effects) = transaction.into_parts();
+        match contained(self.runtime.client.state().commit(inner)).await {
+            Ok(()) => {
+                self.runtime.flush(effects).await;
+                Ok(())
+            }
+            Err(error) => Err(CommitFailure::During(error, effects)),
+        }
+    }
+
+    async fn fail_after_commit(
+        &self,
+        failure: CommitFailure,
+        kind: &CompletionKind,
+        job_type: &TypeRuntime<S>,
+    ) -> AttemptOutcome {
+        let (error, effects) = match failure {
+            CommitFailure::Before(error) => return self.fail(error, job_type).await,
+            CommitFailure::During(error, effects) => (error, effects),
+        };
+        let report = report(&error);
+        let error = JobError::from(format!("the transaction could not be committed: {report}"));
+        let (outcome, ended) = self.judge(&error, job_type);
+        match self.write(outcome).await {
+            // The store had committed and only its answer was lost.
+            Written::Before(JobStatus::Completed) => {
+                self.runtime.flush(effects).await;
+                completed(kind.clone())
+            }
+            Written::Lost(reason) => self.lost(reason),
+            _ => ended,
+        }
+    }
+
+    async fn fail(&self, error: JobError, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+        if let Some(reason) = error.lease_lost() {
+            return self.lost(reason);
+        }
+        match self.shared.abort.reason() {
+            // A processor that stops because it was told to has not failed.
+            Some(AbortReason::Shutdown) => return self.release().await,
+            None | Some(AbortReason::TimedOut | AbortReason::Error) => {}
+            Some(reason) => return self.lost(reason),
+        }
+        let (outcome, ended) = self.judge(&error, job_type);
+        match self.write(outcome).await {
+            Written::Lost(reason) => self.lost(reason),
+            _ => ended,
+        }
+    }
+
+    /// What a failure leads to: a retry, or death.
+    fn judge(&self, error: &JobError, job_type: &TypeRuntime<S>) -> (Outcome, AttemptOutcome) {
+        let record = &self.shared.record;
+        let max_attempts = record.max_attempts.unwrap_or(job_type.retry.max_attempts);
+        let report = shorten(error.report());
+        let (schedule, retry_in) = match error.verdict {
+            Verdict::Retry(schedule) => (schedule, None),
+            _ => {
+                let jitter = self.runtime.client.entropy().jitter(job_type.retry.jitter);
+                let delay = job_type.retry.delay_after(record.attempt).mul_f64(jitter);
+                (Schedule::After(delay), Some(delay))
+            }
+        };
+        if error.is_fatal() || record.attempt >= max_attempts {
+            let outcome = Outcome::Bury { error: report.clone() };
+            return (outcome, AttemptOutcome::Died { error: report });
+        }
+        let outcome = Outcome::Retry {
+            schedule,
+            error: report.clone(),
+        };
+        (
+            outcome,
+            AttemptOutcome::Failed {
+                error: report,
+                retry_in,
+            },
+        )
+    }
+
+    async fn release(&self) -> AttemptOutcome {
+        self.shared.abort.abort(AbortReason::Shutdown);
+        match self.write(Outcome::Release).await {
+            Written::Lost(reason) => AttemptOutcome::Aborted(reason),
+            _ => AttemptOutcome::Aborted(AbortReason::Shutdown),
+        }
+    }
+
+    fn lost(&self, reason: AbortReason) -> AttemptOutcome {
+        if self.shared.abort.abort(reason) {
+            self.runtime.client.hub().emit_with(|| Event::LeaseLost {
+                attempt: self.info().clone(),
+                reason,
+            });
+        }
+        AttemptOutcome::Aborted(reason)
+    }
+
+    async fn write(&self, outcome: Outcome) -> Written {
+        let (reply, answer) = oneshot::channel();
+        let request = SettleRequest {
+            settlement: Settlement {
+                job: self.shared.record.id,
+                authority: Authority::Fence {
+                    fence: self.shared.fence,
+                    worker: self.runtime.worker.clone(),
+                },
+                outcome,
+            },
+            job: self.info().job.clone(),
+            reply,
+        };
+        if self.runtime.settlements.send(request).is_err() {
+            return Written::Lost(AbortReason::Shutdown);
+        }
+        match answer.await {
+            Ok(Ok(Settled::Applied(_))) => Written::Done,
+            Ok(Ok(Settled::Repeated(status))) => Written::Before(status),
+            Ok(Ok(Settled::Lost(reason))) => Written::Lost(reason),
+            Ok(Ok(Settled::Refused(refusal))) => Written::Refused(refusal.into()),
+            Ok(Err(error)) => Written::Failed(error),
+            // The settler has quit: the worker is gone, and the lease will expire.
+            Err(_) => Written::Lost(AbortReason::Shutdown),
+        }
+    }
+}
+
+enum CommitFailure {
+    Before(JobError),
+    During(StateError, Effects),
+}
+
+fn completed(kind: CompletionKind) -> AttemptOutcome {
+    match kind {
+        CompletionKind::Finish => AttemptOutcome::Finished,
+        CompletionKind::Continue { next, next_type } => AttemptOutcome::Continued { next, next_type },
+        CompletionKind::Snooze => AttemptOutcome::Snoozed,
+    }
+}
+
+/// Keeps an attempt in the list of those that this process runs.
+struct Registered<S: StateAdapter> {
+    runtime: Arc<Runtime<S>>,
+    job: JobId,
+}
+
+impl<S: StateAdapter> Drop for Registered<S> {
+    fn drop(&mut self) {
+        self.runtime.in_flight().remove(&self.job);
+    }
+}

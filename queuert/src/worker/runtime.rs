@@ -1,0 +1,207 @@
+//! What the loops of one set of workers share.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::health::HealthKeeper;
+use super::middleware::Middlewares;
+use super::processor::ErasedProcessor;
+use super::settler::SettleRequest;
+use super::signal::AbortHandle;
+use super::values::Values;
+use crate::adapter::{ClaimJobs, ClaimType, Claimed, Demand, ReapType, StateAdapter};
+use crate::client::Client;
+use crate::effects::Effects;
+use crate::error::{Error, StateError, StateErrorKind};
+use crate::event::AttemptInfo;
+use crate::id::{Fence, JobId, WorkerId};
+use crate::job::TypeName;
+use crate::settings::{LeaseSettings, RetryPolicy};
+
+/// A job type as this worker runs it.
+pub(crate) struct TypeRuntime<S: StateAdapter> {
+    pub(crate) retry: RetryPolicy,
+    pub(crate) lease: LeaseSettings,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) processor: Arc<dyn ErasedProcessor<S>>,
+}
+
+impl<S: StateAdapter> TypeRuntime<S> {
+    pub(crate) fn check(&self, name: &TypeName) -> Result<(), Error> {
+        let timeout = self
+            .timeout
+            .filter(Duration::is_zero)
+            .map(|_| "the timeout is zero".to_owned());
+        let problems = [
+            ("retry policy", self.retry.problem()),
+            ("lease", self.lease.problem()),
+            ("timeout", timeout),
+        ];
+        for (what, problem) in problems {
+            if let Some(problem) = problem {
+                return Err(Error::Invalid {
+                    what,
+                    problem: format!("for `{name}`: {problem}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) struct RuntimeSettings {
+    pub(crate) concurrency: usize,
+    pub(crate) poll_interval: Duration,
+    pub(crate) reap_interval: Option<Duration>,
+    pub(crate) grace: Duration,
+    pub(crate) drop_on_abort: bool,
+}
+
+pub(crate) struct Runtime<S: StateAdapter> {
+    pub(crate) client: Client<S>,
+    pub(crate) worker: WorkerId,
+    pub(crate) types: BTreeMap<TypeName, Arc<TypeRuntime<S>>>,
+    pub(crate) middlewares: Middlewares<S>,
+    pub(crate) values: Values,
+    pub(crate) settings: RuntimeSettings,
+    pub(crate) health: HealthKeeper,
+    /// Claims no more.
+    pub(crate) stop: CancellationToken,
+    /// Drops attempts that outlived their grace.
+    pub(crate) kill: CancellationToken,
+    /// Ends the loops, when no attempt is left that needs them.
+    pub(crate) quit: CancellationToken,
+    /// There may be something to claim.
+    pub(crate) wake: Notify,
+    /// A lease may have been lost.
+    pub(crate) check_leases: Notify,
+    pub(crate) demand: Demand,
+    pub(crate) settlements: mpsc::UnboundedSender<SettleRequest>,
+    settle_queue: Mutex<Option<mpsc::UnboundedReceiver<SettleRequest>>>,
+    in_flight: Mutex<BTreeMap<JobId, InFlight>>,
+    claim_types: Vec<ClaimType>,
+}
+
+/// An attempt that this process runs.
+#[derive(Clone)]
+pub(crate) struct InFlight {
+    pub(crate) fence: Fence,
+    pub(crate) lease: LeaseSettings,
+    pub(crate) abort: AbortHandle,
+    pub(crate) info: AttemptInfo,
+    /// When to renew the lease, and when it is surely over, by the process's clock.
+    pub(crate) renew_at: Instant,
+    pub(crate) expires_at: Instant,
+    /// Somebody says that the lease is lost.
+    pub(crate) doubted: bool,
+}
+
+impl<S: StateAdapter> Runtime<S> {
+    pub(crate) fn new(
+        client: Client<S>,
+        worker: WorkerId,
+        types: BTreeMap<TypeName, Arc<TypeRuntime<S>>>,
+        middlewares: Middlewares<S>,
+        values: Values,
+        settings: RuntimeSettings,
+    ) -> Self {
+        let (settlements, settle_queue) = mpsc::unbounded_channel();
+        let claim_types = types
+            .iter()
+            .map(|(name, job_type)| ClaimType {
+                name: name.clone(),
+                lease: job_type.lease.duration,
+            })
+            .collect();
+        Self {
+            health: HealthKeeper::new(worker.clone(), client.hub().clone()),
+            client,
+            worker,
+            types,
+            middlewares,
+            values,
+            settings,
+            stop: CancellationToken::new(),
+            kill: CancellationToken::new(),
+            quit: CancellationToken::new(),
+            wake: Notify::new(),
+            check_leases: Notify::new(),
+            demand: Demand::default(),
+            settlements,
+            settle_queue: Mutex::new(Some(settle_queue)),
+            in_flight: Mutex::default(),
+            claim_types,
+        }
+    }
+
+    pub(crate) fn take_settle_queue(&self) -> Option<mpsc::UnboundedReceiver<SettleRequest>> {
+        self.settle_queue.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn in_flight(&self) -> MutexGuard<'_, BTreeMap<JobId, InFlight>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims up to `limit` jobs, and tells the keeper of health how that went.
+    pub(crate) async fn claim(&self, limit: usize) -> Result<Claimed, StateError> {
+        let fence = self.client.entropy().fence();
+        let claim = ClaimJobs::new(self.claim_types.clone(), limit, self.worker.clone(), fence);
+        let result = contained(self.client.state().claim_jobs(&claim)).await;
+        self.heard_from_store("claim", &result);
+        result
+    }
+
+    pub(crate) fn heard_from_store<T>(&self, operation: &'static str, result: &Result<T, StateError>) {
+        match result {
+            Ok(_) => self.health.succeeded(operation),
+            Err(error) => self.health.failed(operation, error),
+        }
+    }
+
+    pub(crate) fn reap_types(&self) -> Vec<ReapType> {
+        self.types
+            .iter()
+            .map(|(name, job_type)| ReapType {
+                name: name.clone(),
+                max_attempts: job_type.retry.max_attempts,
+            })
+            .collect()
+    }
+
+    /// Publishes what a commit caused. Own claimers are woken directly, so that a chain goes on at once even if
+    /// nothing carries notices.
+    pub(crate) async fn flush(&self, effects: Effects) {
+        if effects.make_available(|type_name| self.types.contains_key(type_name)) {
+            self.wake.notify_one();
+        }
+        self.client.flush(effects).await;
+    }
+}
+
+/// Runs a call to an adapter; a panic inside is a failure like any other, because a worker must not die of it.
+pub(crate) async fn contained<T>(call: impl Future<Output = Result<T, StateError>>) -> Result<T, StateError> {
+    match AssertUnwindSafe(call).catch_unwind().await {
+        Ok(result) => result,
+        Err(panic) => Err(StateError::new(
+            StateErrorKind::Transient,
+            format!("the state adapter panicked: {}", panic_message(&*panic)),
+        )),
+    }
+}
+
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&'static str>() {
+        text
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text
+    } else {
+        "a value that is no text"
+    }
+}

@@ -1,0 +1,111 @@
+//! Group-commits the ends of attempts: the first goes at once, those that arrive meanwhile form the next batch.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::health::Backoff;
+use super::runtime::{Runtime, contained};
+use crate::adapter::{Outcome, Settled, Settlement, StateAdapter};
+use crate::effects::Effects;
+use crate::error::{StateError, StateErrorKind};
+use crate::event::JobInfo;
+use crate::job::TypeName;
+
+/// The end of an attempt, on its way to the store.
+pub(crate) struct SettleRequest {
+    pub(crate) settlement: Settlement,
+    pub(crate) job: JobInfo,
+    pub(crate) reply: oneshot::Sender<Result<Settled, StateError>>,
+}
+
+/// The most ends in one statement: beyond it, latency grows for little.
+const BATCH: usize = 500;
+
+pub(crate) async fn settle_loop<S: StateAdapter>(
+    runtime: Arc<Runtime<S>>,
+    mut queue: mpsc::UnboundedReceiver<SettleRequest>,
+) {
+    let mut batch = Vec::new();
+    loop {
+        let received = tokio::select! {
+            biased;
+            received = queue.recv_many(&mut batch, BATCH) => received,
+            () = runtime.quit.cancelled() => 0,
+        };
+        if received == 0 {
+            return;
+        }
+        settle_batch(&runtime, std::mem::take(&mut batch)).await;
+    }
+}
+
+async fn settle_batch<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>) {
+    let settlements: Vec<Settlement> = batch.iter().map(|request| request.settlement.clone()).collect();
+    match settle(runtime, &settlements).await {
+        Ok(results) => answer(runtime, batch, results).await,
+        Err(error) if batch.len() == 1 => {
+            for request in batch {
+                let _ = request
+                    .reply
+                    .send(Err(StateError::new(error.kind(), error.to_string())));
+            }
+        }
+        // The store refuses the batch for good. One of its rows is poison; the others must not suffer for it.
+        Err(_) => {
+            for request in batch {
+                let one = std::slice::from_ref(&request.settlement);
+                match settle(runtime, one).await {
+                    Ok(results) => answer(runtime, vec![request], results).await,
+                    Err(error) => {
+                        let _ = request.reply.send(Err(error));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Settles, for as long as it takes while trying again may help. A repetition is harmless: the fence tells.
+async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement]) -> Result<Vec<Settled>, StateError> {
+    let mut backoff = Backoff::new(runtime.client.entropy());
+    loop {
+        let result = contained(runtime.client.state().settle_jobs(None, settlements)).await;
+        runtime.heard_from_store("settle", &result);
+        match result {
+            Ok(settled) if settled.len() != settlements.len() => {
+                return Err(StateError::new(
+                    StateErrorKind::Corrupt,
+                    "the state adapter answered for another number of jobs than it was asked to settle",
+                ));
+            }
+            Err(error) if matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict) => {
+                tokio::time::sleep(backoff.next_pause()).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn answer<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>, results: Vec<Settled>) {
+    let mut effects = Effects::default();
+    for (request, settled) in batch.into_iter().zip(results) {
+        if let Settled::Applied(applied) = &settled {
+            let job = &request.job;
+            match &request.settlement.outcome {
+                Outcome::Finish { .. } => effects.completed(job, Some(&runtime.worker), None, applied),
+                Outcome::Continue { next } => {
+                    let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));
+                    effects.completed(job, Some(&runtime.worker), next, applied);
+                }
+                Outcome::Bury { error } => effects.died(job, error.clone()),
+                // Those who sleep until the next job is due must learn that this one may be due sooner.
+                Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => {
+                    effects.jobs_available(&job.type_name, 1);
+                }
+            }
+        }
+        let _ = request.reply.send(Ok(settled));
+    }
+    runtime.flush(effects).await;
+}
