@@ -14,10 +14,8 @@ pub(crate) fn kebab_case(name: &str) -> String {
         let begins = character.is_uppercase()
             && previous
                 .is_some_and(|previous| !previous.is_uppercase() || next.is_some_and(|next| next.is_lowercase()));
-        if begins || character == '_' {
-            if !kebab.is_empty() && !kebab.ends_with('-') {
-                kebab.push('-');
-            }
+        if (begins || character == '_') && !kebab.is_empty() && !kebab.ends_with('-') {
+            kebab.push('-');
         }
         if character != '_' {
             kebab.extend(character.to_lowercase());
