@@ -1,5 +1,7 @@
 //! Durable, typed job chains that live in your own database.
 
+#[doc(hidden)]
+pub mod __private;
 pub mod adapter;
 mod blockers;
 mod chain;
@@ -39,6 +41,22 @@ pub use job_type::{
 };
 pub use pagination::{Cursor, Page};
 pub use payload::{Payload, PayloadError};
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize)] struct Provision { user: u64 }
+/// # #[derive(Serialize, Deserialize)] struct SendWelcome { user: u64 }
+/// # #[derive(Serialize, Deserialize)] struct Report;
+/// # #[derive(Serialize, Deserialize)] struct Sent;
+/// #[derive(queuert::JobTypes)]
+/// enum Onboarding {
+///     #[job(entry, continues = [SendWelcome], retry(max_attempts = 5, initial = "10s"))]
+///     Provision(Provision),
+///     #[job(output = Sent, name = "welcome", timeout = "30s")]
+///     SendWelcome(SendWelcome),
+///     #[job(entry, blockers = [Provision], output = u32, priority = -5)]
+///     Report(Report),
+/// }
+/// ```
 #[cfg(feature = "derive")]
 pub use queuert_derive::JobTypes;
 pub use settings::{JobDefaults, LeaseSettings, RetryPolicy};

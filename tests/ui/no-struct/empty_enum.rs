@@ -1,0 +1,6 @@
+use queuert::JobTypes;
+
+#[derive(JobTypes)]
+enum Onboarding {}
+
+fn main() {}

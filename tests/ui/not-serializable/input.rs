@@ -1,0 +1,29 @@
+use queuert::{Entry, IntoStep, JobTypes};
+use serde::{Deserialize, Serialize};
+
+struct Provision;
+
+#[derive(Serialize)]
+struct SendWelcome;
+
+#[derive(Serialize, Deserialize)]
+struct SyncCrm<'a>(&'a str);
+
+#[derive(JobTypes)]
+enum Onboarding {
+    #[job(entry, continues = [SendWelcome])]
+    Provision(Provision),
+    #[job(output = ())]
+    SendWelcome(SendWelcome),
+}
+
+// The bounds of `client.start(..)`.
+fn start<T: IntoStep>(_: T)
+where
+    T::Job: Entry,
+{
+}
+
+fn main() {
+    start(Provision);
+}
