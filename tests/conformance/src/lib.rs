@@ -5,10 +5,14 @@
 )]
 
 pub mod behaviour;
+mod faulty;
+mod faulty_notify;
 mod fixture;
 mod run;
 
 pub use behaviour::PairFixture;
+pub use faulty::{Fault, Faults, Faulty, Verb};
+pub use faulty_notify::{FaultyNotify, NotifyFault};
 pub use fixture::{Capabilities, NotifyCapabilities, NotifyFixture, StateFixture};
 #[doc(hidden)]
 pub use run::run;
