@@ -321,12 +321,7 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     fn lost(&self, reason: AbortReason) -> AttemptOutcome {
-        if self.shared.abort.abort(reason) {
-            self.runtime.client.hub().emit_with(|| Event::LeaseLost {
-                attempt: self.info().clone(),
-                reason,
-            });
-        }
+        self.shared.lost(reason);
         AttemptOutcome::Aborted(reason)
     }
 
