@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use queuert::adapter::{
     ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob, Refusal,
     RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind};
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use tokio::sync::watch;
 
 /// A verb of a [`StateAdapter`].
@@ -65,6 +66,11 @@ pub enum Fault {
     Panic,
     /// No answer, ever; nothing happened.
     Hang,
+    /// It takes this long, and then goes well.
+    Slow(Duration),
+    /// Renewals seem to go well, but nothing happened, as when a store forgets what it had not yet written down. Other
+    /// verbs fail as with [`Before`](Self::Before).
+    Pretend,
 }
 
 /// A state adapter that passes everything on to another one, counts the calls, and fails on demand. Clones share the
@@ -118,15 +124,29 @@ impl<S> Faulty<S> {
         items: usize,
         call: impl Future<Output = Result<T, StateError>>,
     ) -> Result<T, StateError> {
-        let Some((fault, kind)) = self.faults.enter(verb, items) else {
-            return call.await;
-        };
+        match self.faults.enter(verb, items) {
+            None => call.await,
+            Some((fault, kind)) => self.disturb(verb, fault, kind, call).await,
+        }
+    }
+
+    async fn disturb<T>(
+        &self,
+        verb: Verb,
+        fault: Fault,
+        kind: StateErrorKind,
+        call: impl Future<Output = Result<T, StateError>>,
+    ) -> Result<T, StateError> {
         let error = || StateError::new(kind, format!("made to fail: {verb:?}"));
         match fault {
-            Fault::Before => Err(error()),
+            Fault::Before | Fault::Pretend => Err(error()),
             Fault::After => call.await.and_then(|_| Err(error())),
             Fault::Panic => panic!("made to panic: {verb:?}"),
             Fault::Hang => std::future::pending().await,
+            Fault::Slow(time) => {
+                tokio::time::sleep(time).await;
+                call.await
+            }
         }
     }
 }
@@ -329,7 +349,14 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
 
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
         let call = self.inner.renew_leases(renewals);
-        self.call(Verb::RenewLeases, renewals.len(), call).await
+        match self.faults.enter(Verb::RenewLeases, renewals.len()) {
+            None => call.await,
+            Some((Fault::Pretend, _)) => {
+                let renewed = |_: &RenewLease| Renewal::Renewed(Timestamp::from_micros(0));
+                Ok(renewals.iter().map(renewed).collect())
+            }
+            Some((fault, kind)) => self.disturb(Verb::RenewLeases, fault, kind, call).await,
+        }
     }
 
     async fn settle_jobs(

@@ -5,7 +5,7 @@ use queuert::{ChainId, ChainRef, JobId, JobStatus, JobType, Payload};
 use uuid::Uuid;
 
 use super::types::{First, Gather, Note, Pair, Second, Third, Work};
-use super::world::{Job, World, start};
+use super::world::{Job, World, eventually, ms, start};
 use crate::behaviour::PairFixture;
 
 /// Stores a chain as another build of the application might have.
@@ -78,7 +78,10 @@ pub async fn an_undecodable_continuation_is_dead<F: PairFixture>(fixture: F) {
     )
     .await;
     // Nobody runs the third yet; somebody else writes a row that looks like it.
-    world.until(&chain, JobStatus::Pending).await;
+    eventually("the third is there", async || {
+        (world.chain(&chain).await.length == 3).then_some(())
+    })
+    .await;
     workers.stop().await;
     let lone = store(&world, 3, "third", "null").await;
     let workers = start(
@@ -107,7 +110,7 @@ pub async fn an_undecodable_blocker_output_is_dead<F: PairFixture>(fixture: F) {
         .await;
     let good = good.expect("the chain starts");
     // The application of yesterday finished with another type of output.
-    let claimed = world.claim_and_die("work", super::world::ms(60_000)).await;
+    let claimed = world.claim_and_die("work", ms(60_000)).await;
     let fence = claimed.lease.expect("it was claimed").fence;
     let settlement = queuert::adapter::Settlement {
         job: claimed.id,

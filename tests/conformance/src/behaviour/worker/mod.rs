@@ -2,10 +2,12 @@
 //!
 //! Every case runs on a store whose calls are counted and can be made to fail, see [`Faulty`](crate::Faulty).
 
+pub mod aborts;
 pub mod bad_rows;
 pub mod blockers;
 pub mod chains;
 pub mod failures;
+pub mod leases;
 pub mod panics;
 pub mod processing;
 pub mod processors;
@@ -124,6 +126,37 @@ macro_rules! worker_behaviour {
                 retry_settings_are_overridden_from_outside_in,
                 lease_settings_are_overridden_from_outside_in,
             }
+            leases {
+                a_lease_is_renewed_while_its_attempt_runs,
+                all_leases_are_renewed_in_one_call,
+                short_attempts_are_not_renewed,
+                an_expired_lease_that_nobody_took_completes,
+                a_worker_never_reaps_its_own,
+                a_stalled_attempt_is_taken_and_told,
+                a_lost_attempt_cannot_complete,
+                a_lost_attempt_cannot_complete_twice,
+                a_lost_attempt_cannot_complete_in_its_transaction,
+                a_lost_attempt_cannot_complete_twice_in_its_transaction,
+                a_lost_attempt_cannot_prepare,
+                a_lost_attempt_cannot_prepare_after_completion,
+                a_lost_attempt_cannot_fail_its_successor,
+                a_lost_attempt_cannot_snooze,
+                an_old_attempt_of_the_same_worker_is_refused,
+                a_long_transaction_keeps_its_job,
+                a_lost_attempt_fails_early,
+            }
+            aborts {
+                completion_from_outside_aborts,
+                deletion_aborts,
+                cancellation_aborts,
+                a_taken_lease_aborts,
+                a_failing_store_aborts_when_the_lease_is_over,
+                a_silent_store_aborts_when_the_lease_is_over,
+                a_job_lost_to_a_failing_store_comes_back,
+                the_signal_can_be_polled,
+                an_attempt_can_be_dropped_on_abort,
+                a_signal_that_does_not_fire_is_silent,
+            }
         }
     };
 }
@@ -162,6 +195,8 @@ mod tests {
             include_str!("panics.rs"),
             include_str!("bad_rows.rs"),
             include_str!("processors.rs"),
+            include_str!("leases.rs"),
+            include_str!("aborts.rs"),
         ];
         for file in files {
             for line in file.lines() {

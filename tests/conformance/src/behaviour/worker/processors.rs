@@ -200,7 +200,8 @@ pub async fn lease_settings_are_overridden_from_outside_in<F: PairFixture>(fixtu
         let lasts = lease
             .until
             .saturating_duration_since(job.started_at.expect("it was started"));
-        assert_eq!(lasts, ms(expected));
+        // It may have been renewed already.
+        assert!(lasts >= ms(expected) && lasts < ms(expected + 1_500), "{lasts:?}");
         gate.open();
         world.output(&chain).await;
         workers.stop().await;
