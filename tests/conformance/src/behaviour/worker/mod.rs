@@ -11,8 +11,10 @@ pub mod leases;
 pub mod panics;
 pub mod processing;
 pub mod processors;
+pub mod reaping;
 pub mod retries;
 pub mod scheduling;
+pub mod stopping;
 mod types;
 mod world;
 
@@ -157,6 +159,32 @@ macro_rules! worker_behaviour {
                 an_attempt_can_be_dropped_on_abort,
                 a_signal_that_does_not_fire_is_silent,
             }
+            reaping {
+                the_job_of_a_dead_process_runs_again,
+                the_reaper_is_not_starved,
+                an_expired_last_attempt_is_dead,
+                all_expired_leases_are_taken_at_once,
+                jobs_of_other_types_are_left_alone,
+                a_failed_sweep_is_repeated_soon,
+                a_sweep_whose_answer_is_lost_loses_nothing,
+                a_killed_worker_leaves_its_jobs_to_the_reaper,
+            }
+            stopping {
+                an_idle_worker_stops_at_once,
+                nothing_is_claimed_after_stop,
+                a_claim_on_its_way_is_given_back,
+                an_attempt_may_end_within_the_grace_period,
+                an_attempt_told_to_shut_down_has_not_failed,
+                an_attempt_told_to_shut_down_may_complete,
+                an_attempt_that_ignores_the_signal_is_dropped,
+                drop_on_abort_holds_for_shutdown_too,
+                stopping_twice_is_harmless,
+                a_dropped_stop_still_stops,
+                a_worker_stops_while_its_store_is_down,
+                a_worker_stops_while_its_store_is_silent,
+                run_until_stops_at_its_signal,
+                a_dropped_run_until_stops_its_workers,
+            }
         }
     };
 }
@@ -197,6 +225,8 @@ mod tests {
             include_str!("processors.rs"),
             include_str!("leases.rs"),
             include_str!("aborts.rs"),
+            include_str!("reaping.rs"),
+            include_str!("stopping.rs"),
         ];
         for file in files {
             for line in file.lines() {
