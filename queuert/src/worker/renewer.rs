@@ -53,6 +53,10 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
         })
         .collect();
     if due.is_empty() {
+        // What could not be renewed has ended, so nothing is wrong any more as far as renewals can tell.
+        if runtime.in_flight().is_empty() {
+            runtime.health.succeeded("renew");
+        }
         return true;
     }
     // A store that does not answer must not keep attempts from learning that their lease is over.
