@@ -1,7 +1,11 @@
 //! Group-commits the ends of attempts: the first goes at once, those that arrive meanwhile form the next batch.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use super::health::Backoff;
@@ -22,22 +26,43 @@ pub(crate) struct SettleRequest {
 /// The most ends in one statement: beyond it, latency grows for little.
 const BATCH: usize = 500;
 
+/// How long the next batch waits for the one before. One that takes longer waits for somebody's lock, say, and is
+/// left to itself: the other attempts are not to blame.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How many batches may be left to themselves: enough for a few locked chains, few enough for a store in trouble.
+const MOST_ASIDE: usize = 16;
+
 pub(crate) async fn settle_loop<S: StateAdapter>(
     runtime: Arc<Runtime<S>>,
     mut queue: mpsc::UnboundedReceiver<SettleRequest>,
 ) {
     let mut batch = Vec::new();
+    let mut aside = FuturesUnordered::new();
     loop {
         let received = tokio::select! {
             biased;
+            Some(()) = aside.next() => continue,
             received = queue.recv_many(&mut batch, BATCH) => received,
             () = runtime.quit.cancelled() => 0,
         };
         if received == 0 {
-            return;
+            break;
         }
-        settle_batch(&runtime, std::mem::take(&mut batch)).await;
+        let mut current = Box::pin(settle_batch(&runtime, std::mem::take(&mut batch)));
+        let mut patience = pin!(tokio::time::sleep(PATIENCE));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut current => break,
+                Some(()) = aside.next() => {}
+                () = &mut patience, if aside.len() < MOST_ASIDE => {
+                    aside.push(current);
+                    break;
+                }
+            }
+        }
     }
+    while aside.next().await.is_some() {}
 }
 
 async fn settle_batch<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>) {
