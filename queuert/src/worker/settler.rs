@@ -119,19 +119,23 @@ async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement
 
 async fn answer<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>, results: Vec<Settled>) {
     let mut effects = Effects::default();
-    for (request, settled) in batch.into_iter().zip(results) {
-        match &settled {
-            Settled::Applied(applied) => tell(runtime, &mut effects, &request, applied),
+    for (request, settled) in batch.iter().zip(&results) {
+        match settled {
+            Settled::Applied(applied) => tell(runtime, &mut effects, request, applied),
             Settled::Repeated(status) if became(&request.settlement.outcome) == *status => {
                 // It happened, and only the answer was lost. Whom it unblocked is not known: look for them.
-                tell(runtime, &mut effects, &request, &Applied::default());
+                tell(runtime, &mut effects, request, &Applied::default());
                 runtime.wake.notify_one();
             }
             Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) => {}
         }
+    }
+    // The events of the completion come before that of the attempt's end; nobody waits for the announcement.
+    let notices = runtime.emit(effects);
+    for (request, settled) in batch.into_iter().zip(results) {
         let _ = request.reply.send(Ok(settled));
     }
-    runtime.flush(effects).await;
+    runtime.client.announce(&notices).await;
 }
 
 /// The status of a job after this end of its attempt.
