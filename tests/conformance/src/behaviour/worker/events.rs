@@ -44,12 +44,12 @@ fn briefs(events: &[Event]) -> Vec<String> {
 pub async fn the_life_of_one_job<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let mut events = world.client.events();
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let workers = start(world.worker().name("teller").process(|job: Job<F, Work>| async move {
         tokio::time::sleep(ms(10)).await;
         job.finish(1)
     }))
     .await;
-    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.output(&chain).await;
     workers.stop().await;
     let seen = drain_events(&mut events);
@@ -82,13 +82,13 @@ pub async fn the_life_of_one_job<F: PairFixture>(fixture: F) {
 pub async fn a_transactional_completion_tells_the_same<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let mut events = world.client.events();
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let workers = start(
         world
             .worker()
             .process(|job: Job<F, Work>| async move { job.begin().await?.finish(1).await }),
     )
     .await;
-    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.output(&chain).await;
     workers.stop().await;
     let expected = [
@@ -106,6 +106,7 @@ pub async fn a_transactional_completion_tells_the_same<F: PairFixture>(fixture: 
 pub async fn a_retry_is_told_of<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let mut events = world.client.events();
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let workers = start(world.worker().process(|job: Job<F, Work>| async move {
         let number = job.number();
         let completion = job.begin().await?.finish(number).await?;
@@ -115,7 +116,6 @@ pub async fn a_retry_is_told_of<F: PairFixture>(fixture: F) {
         Ok(completion)
     }))
     .await;
-    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.output(&chain).await;
     workers.stop().await;
     let expected = [
@@ -137,6 +137,7 @@ pub async fn a_retry_is_told_of<F: PairFixture>(fixture: F) {
 pub async fn a_continuation_is_told_of<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let mut events = world.client.events();
+    let chain = world.client.start(FromHere { n: 0 }).await.expect("the chain starts");
     let workers = start(
         world
             .worker()
@@ -144,7 +145,6 @@ pub async fn a_continuation_is_told_of<F: PairFixture>(fixture: F) {
             .process(|job: Job<F, Shared>| async move { job.finish(String::new()) }),
     )
     .await;
-    let chain = world.client.start(FromHere { n: 0 }).await.expect("the chain starts");
     world.output(&chain).await;
     workers.stop().await;
     let seen = briefs(&drain_events(&mut events));
@@ -197,18 +197,18 @@ pub async fn blocking_and_unblocking_are_told_of<F: PairFixture>(fixture: F) {
 pub async fn a_death_is_told_of<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let mut events = world.client.events();
-    let workers = start(
-        world
-            .worker()
-            .process(|_: Job<F, Work>| async move { Err("no".into()) }),
-    )
-    .await;
     let chain = world
         .client
         .start(Work { n: 0 })
         .max_attempts(1)
         .await
         .expect("the chain starts");
+    let workers = start(
+        world
+            .worker()
+            .process(|_: Job<F, Work>| async move { Err("no".into()) }),
+    )
+    .await;
     world.until(&chain, JobStatus::Dead).await;
     workers.stop().await;
     let expected = [
