@@ -110,12 +110,13 @@ pub trait StateAdapter: Send + Sync + 'static {
     /// Extends leases. Committed on return. Never waits for a lock.
     fn renew_leases(&self, renewals: &[RenewLease]) -> impl Future<Output = Result<Vec<Renewal>, StateError>> + Send;
 
-    /// Ends attempts: finish, continue, retry, bury, release, snooze. Each item stands alone: one that is lost or
-    /// refused changes nothing and does not keep the others from being settled. No two items name the same job.
+    /// Ends attempts: finish, continue, retry, bury, release, snooze. Each item stands alone: one that is lost, refused
+    /// or busy changes nothing and does not keep the others from being settled. No two items name the same job.
+    /// Without a transaction it waits for no lock of another one.
     ///
     /// A finished job ends its chain and unblocks the jobs that wait for it. A continued one gets a successor at the
     /// next index, refused with [`Refusal::IdTaken`], [`Refusal::BlockerNotFound`] or [`Refusal::BlockerCycle`] (the
-    /// blocker waits, directly or through others, for this very chain).
+    /// blocker waits, or would wait if it were retried, directly or through others, for this very chain).
     fn settle_jobs(
         &self,
         within: Option<&mut Self::Connection>,
@@ -443,6 +444,9 @@ pub enum Settled {
     Lost(AbortReason),
     /// The next job cannot be created; nothing changed.
     Refused(Refusal),
+    /// Another transaction has a chain locked that this would change; nothing changed, ask again soon. Only without a
+    /// transaction of the caller's.
+    Busy,
 }
 
 /// What a settlement did.

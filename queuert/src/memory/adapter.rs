@@ -96,6 +96,9 @@ impl StateAdapter for MemoryState {
             let apply = |view: &mut View<'_>| settle::apply(view, fencing, settlements, Some(&mut believed));
             return self.run(within, keys, apply).await;
         }
+        if within.is_none() {
+            return Ok(self.run_now(|view, locks, _| settle::apply_unlocked(view, locks, fencing, settlements)));
+        }
         let keys = |view: &View<'_>| settle::keys(view, fencing, settlements, None);
         let apply = |view: &mut View<'_>| settle::apply(view, fencing, settlements, None);
         self.run(within, keys, apply).await

@@ -32,11 +32,13 @@ async fn a_blocker_whose_end_is_rolled_back_unblocks_nothing() {
     diamond(&state).await;
     let mut one = state.begin().await.unwrap();
     state.settle_jobs(Some(&mut one), &[finish(1, 1)]).await.unwrap();
-    let second = [finish(2, 1)];
-    let mut second = pin!(state.settle_jobs(None, &second));
-    assert!(poll(second.as_mut()).is_pending());
+    assert_eq!(
+        settle(&state, &[finish(2, 1)]).await,
+        [Settled::Busy],
+        "the dependant is locked"
+    );
     drop(one);
-    assert!(unblocked(&second.await.unwrap()[0]).is_empty());
+    assert!(unblocked(&settle(&state, &[finish(2, 1)]).await[0]).is_empty());
     assert_eq!(status(&state, 3).await, JobStatus::Blocked);
     assert_eq!(unblocked(&settle(&state, &[finish(1, 1)]).await[0]), [job_id(3)]);
 }
@@ -67,11 +69,9 @@ async fn the_end_of_a_blocker_sees_a_dependant_that_is_being_created() {
         .await
         .unwrap()
         .unwrap();
-    let ends = [finish(1, 1)];
-    let mut end = pin!(state.settle_jobs(None, &ends));
-    assert!(poll(end.as_mut()).is_pending());
+    assert_eq!(settle(&state, &[finish(1, 1)]).await, [Settled::Busy]);
     state.commit(creating).await.unwrap();
-    assert_eq!(unblocked(&end.await.unwrap()[0]), [job_id(2)]);
+    assert_eq!(unblocked(&settle(&state, &[finish(1, 1)]).await[0]), [job_id(2)]);
 }
 
 #[tokio::test]
@@ -162,10 +162,9 @@ async fn two_continuations_cannot_close_a_circle_together() {
         Settled::Applied(_)
     ));
     let second = [continue_with(2, 1, new_job(6, "task", &[4]))];
-    let mut second = pin!(state.settle_jobs(None, &second));
-    assert!(poll(second.as_mut()).is_pending());
+    assert_eq!(settle(&state, &second).await, [Settled::Busy]);
     state.commit(one).await.unwrap();
-    let settled = second.await.unwrap();
+    let settled = settle(&state, &second).await;
     assert!(matches!(settled[0], Settled::Refused(Refusal::BlockerCycle { .. })));
 }
 
@@ -182,4 +181,14 @@ async fn a_retried_dependant_sees_a_blocker_that_ends_meanwhile() {
     assert!(poll(retry.as_mut()).is_pending());
     state.commit(ending).await.unwrap();
     assert_eq!(retry.await.unwrap().unwrap()[0].status, JobStatus::Pending);
+}
+
+#[tokio::test]
+async fn a_circle_through_a_cancelled_chain_is_refused_before_a_retry_could_close_it() {
+    let state = state();
+    start(&state, &[new_chain(1), dependant(2, &[1])]).await;
+    claim(&state, "task", 1, 1).await;
+    state.cancel_chains(None, &[chain_id(2)]).await.unwrap().unwrap();
+    let settled = settle(&state, &[continue_with(1, 1, new_job(3, "task", &[2]))]).await;
+    assert!(matches!(settled[0], Settled::Refused(Refusal::BlockerCycle { .. })));
 }

@@ -12,14 +12,17 @@ async fn a_verb_waits_for_the_transaction_that_holds_its_chain() {
     assert_eq!(held, Ok(()));
 
     assert_waits(state.cancel_chains(None, &[chain_id(1)]));
-    assert_waits(settle_future(&state, &[finish(1, 1)]));
     let deletion = DeleteChains::new(vec![chain_id(1)], false);
     assert_waits(state.delete_chains(None, &deletion));
     let ids = [chain_id(1)];
     let mut cancel = pin!(state.cancel_chains(None, &ids));
     assert!(poll(cancel.as_mut()).is_pending());
 
-    // Renewing and reaping never wait.
+    // Settling by oneself, renewing and reaping never wait; what is locked does not hold up the rest.
+    start(&state, &[new_chain(2)]).await;
+    claim(&state, "task", 1, 2).await;
+    let settled = settle(&state, &[finish(1, 1), finish(2, 2)]).await;
+    assert!(matches!(settled[..], [Settled::Busy, Settled::Applied(_)]));
     let renewal = RenewLease {
         job: job_id(1),
         fence: fence(1),
@@ -42,10 +45,6 @@ async fn a_verb_waits_for_the_transaction_that_holds_its_chain() {
     assert_eq!(refused, Refusal::NotOpen(chain_id(1), JobStatus::Completed));
     let lost = [Renewal::Lost(AbortReason::AlreadyCompleted)];
     assert_eq!(state.renew_leases(&[renewal]).await.unwrap(), lost);
-}
-
-async fn settle_future(state: &MemoryState, settlements: &[Settlement]) -> Result<Vec<Settled>, StateError> {
-    state.settle_jobs(None, settlements).await
 }
 
 #[tokio::test]
