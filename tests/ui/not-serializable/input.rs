@@ -6,9 +6,6 @@ struct Provision;
 #[derive(Serialize)]
 struct SendWelcome;
 
-#[derive(Serialize, Deserialize)]
-struct SyncCrm<'a>(&'a str);
-
 #[derive(JobTypes)]
 enum Onboarding {
     #[job(entry, continues = [SendWelcome])]
