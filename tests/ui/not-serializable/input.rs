@@ -1,5 +1,5 @@
 use queuert::{Entry, IntoStep, JobTypes};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 struct Provision;
 
