@@ -100,7 +100,7 @@ pub use graph::{Graph, GraphBlockers, GraphType};
 pub use id::{ChainId, Fence, JobId, WorkerId};
 pub use job::{AttemptError, Job, JobRecord, JobStatus, Lease, TypeName};
 pub use job_type::{
-    BlockerOf, ContinuationOf, Entry, JobInput, JobOutput, JobType, JobTypes, OutputOf, Unblocked, WaitsFor,
+    AwaitedBy, BlockerOf, ContinuationOf, Entry, JobInput, JobOutput, JobType, JobTypes, OutputOf, Unblocked,
 };
 pub use pagination::{Cursor, Page};
 pub use payload::{Payload, PayloadError};
