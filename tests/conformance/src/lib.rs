@@ -18,10 +18,6 @@
 //!
 //! What a store cannot do is declared in the fixture's capabilities. The cases read them, and say so on standard error
 //! when they leave something out; they never ask which database it is.
-#![expect(
-    clippy::expect_used,
-    reason = "this library is test code: a case fails by panicking with the rule that was broken"
-)]
 
 mod bench;
 mod draft;

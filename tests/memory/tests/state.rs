@@ -31,11 +31,11 @@ impl StateFixture for Memory {
     }
 
     async fn write_marker(&self, connection: &mut MemoryConnection, marker: &str) {
-        connection.put(marker, true).await.unwrap();
+        connection.put(marker, true).await.expect("a marker can be written");
     }
 
     async fn read_marker(&self, state: &MemoryState, marker: &str) -> bool {
-        state.get::<bool>(marker).unwrap().is_some()
+        state.get::<bool>(marker).expect("a marker can be read").is_some()
     }
 }
 
