@@ -36,7 +36,7 @@ pub(super) fn keys(
                 keys.extend(decided.map(|row| Key::Chain(row.job.chain_id)));
             }
             Outcome::Continue { next } => {
-                new_job_keys(next, &mut keys);
+                new_job_keys(view, next, &mut keys);
                 // Two continuations that close a circle together would not see each other unless each locks the
                 // whole way that it has looked at.
                 let mut seen = BTreeSet::new();
@@ -244,8 +244,8 @@ fn waits_for(view: &View<'_>, chains: &[ChainId], target: ChainId, seen: &mut BT
     let mut found = false;
     while let Some(chain) = ahead.pop() {
         found |= chain == target;
-        if seen.insert(chain)
-            && let Some(row) = view.latest(chain)
+        if let Some(row) = view.latest(chain)
+            && seen.insert(chain)
             && row.job.status == JobStatus::Blocked
         {
             ahead.extend(row.blockers.iter().copied());

@@ -122,6 +122,25 @@ async fn two_transactions_that_count_in_one_entry_take_turns() {
 }
 
 #[tokio::test]
+async fn what_is_not_committed_is_not_waited_for() {
+    let state = state();
+    let mut one = state.begin().await.unwrap();
+    state
+        .create_chains(Some(&mut one), &[new_chain(1)])
+        .await
+        .unwrap()
+        .unwrap();
+    let mut two = state.begin().await.unwrap();
+    assert_eq!(state.lock_chain(&mut two, chain_id(1)).await.unwrap(), None);
+    let blocked = state.create_chains(None, &[dependant(2, &[1])]).await.unwrap();
+    assert!(matches!(blocked, Err(Refusal::BlockerNotFound { .. })));
+    let cancelled = state.cancel_chains(None, &[chain_id(1)]).await.unwrap();
+    assert_eq!(cancelled.unwrap_err(), Refusal::ChainNotFound(chain_id(1)));
+    state.commit(one).await.unwrap();
+    assert!(state.lock_chain(&mut two, chain_id(1)).await.unwrap().is_some());
+}
+
+#[tokio::test]
 async fn two_creators_of_one_id_wait_for_each_other() {
     let state = state();
     start(&state, &[new_chain(1)]).await;

@@ -13,19 +13,23 @@ const TYPES: [&str; 3] = ["a", "b", "c"];
 struct Run {
     random: fastrand::Rng,
     state: MemoryState,
+    /// Each of several concurrent runs makes ids of its own, and picks among those of all.
+    lane: u128,
+    lanes: u128,
     last: u128,
     running: BTreeMap<JobId, Fence>,
 }
 
 impl Run {
     fn any(&mut self) -> JobId {
-        job_id(self.random.u128(1..=self.last.max(1)))
+        let lane = self.random.u128(..self.lanes);
+        job_id(lane << 32 | self.random.u128(1..=self.last.max(1)))
     }
 
     fn new_job(&mut self) -> NewJob {
         self.last += 1;
         let name = TYPES[self.random.usize(..TYPES.len())];
-        let mut job = NewJob::new(job_id(self.last), name, Payload::from_text("1"));
+        let mut job = NewJob::new(job_id(self.lane << 32 | self.last), name, Payload::from_text("1"));
         job.priority = self.random.i16(-2..3);
         if self.random.u8(..3) == 0 {
             job.schedule = Schedule::After(Duration::from_secs(self.random.u64(..100)));
@@ -170,15 +174,66 @@ impl Run {
     }
 }
 
+impl Run {
+    fn new(seed: u64, state: MemoryState, lane: u128, lanes: u128) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            state,
+            lane,
+            lanes,
+            last: 0,
+            running: BTreeMap::new(),
+        }
+    }
+
+    /// A transaction among others: it may have to wait, and may be told to give way.
+    async fn among_others(&mut self) {
+        let mut transaction = self.state.begin().await.unwrap();
+        for _ in 0..self.random.usize(1..4) {
+            tokio::task::yield_now().await;
+            if let Err(error) = self.verb(Some(&mut transaction)).await {
+                assert_eq!(error.kind(), crate::StateErrorKind::Conflict);
+                return;
+            }
+        }
+        if self.random.bool() {
+            self.state.commit(transaction).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_transactions_never_hang_nor_leave_a_mess() {
+    for seed in 0..10 {
+        let state = state();
+        let run = |lane: u128| {
+            let mut run = Run::new(seed * 10 + lane as u64, state.clone(), lane, 4);
+            async move {
+                for _ in 0..100 {
+                    match run.random.u8(..5) {
+                        0..2 => run.among_others().await,
+                        2 => run.verb(None).await.unwrap(),
+                        _ => run.by_itself().await,
+                    }
+                }
+            }
+        };
+        let tasks: Vec<_> = (0..4).map(|lane| tokio::spawn(run(lane))).collect();
+        for task in tasks {
+            let ended = tokio::time::timeout(Duration::from_secs(60), task).await;
+            ended.expect("a task hangs").unwrap();
+        }
+        let inner = state.lock();
+        inner.store.check();
+        assert!(inner.locks.is_empty());
+        assert_eq!(inner.locks.waiting(), 0);
+    }
+}
+
 #[tokio::test]
 async fn indexes_say_what_the_rows_say() {
     for seed in 0..60 {
-        let mut run = Run {
-            random: fastrand::Rng::with_seed(seed),
-            state: state(),
-            last: 0,
-            running: BTreeMap::new(),
-        };
+        let mut run = Run::new(seed, state(), 0, 1);
         for _ in 0..120 {
             match run.random.u8(..4) {
                 0 => run.in_transaction().await,
