@@ -47,3 +47,77 @@ fn a_seed_gives_the_same_history_twice() {
         assert_eq!(first.hash, second.hash, "seed {seed}: {differs:?}");
     }
 }
+
+/// What a bug breaks first, within the seeds that CI runs.
+fn caught(setup: Setup) -> Invariant {
+    let sweep = sweep(0..seeds().max(1_000), setup);
+    let Some(report) = sweep.failure else {
+        panic!("{setup:?} was not caught by {} seeds", sweep.runs);
+    };
+    let Some(violation) = report.violation else {
+        panic!("a failure without a violation");
+    };
+    println!("{setup:?} is caught by seed {} ({} runs): {violation}", report.seed, sweep.runs);
+    violation.invariant
+}
+
+fn sabotaged(bug: Sabotage) -> Invariant {
+    caught(Setup {
+        sabotage: Some(bug),
+        ..Setup::default()
+    })
+}
+
+fn broken(breakage: Breakage) -> Invariant {
+    caught(Setup {
+        breakage: Some(breakage),
+        ..Setup::default()
+    })
+}
+
+#[test]
+fn a_store_without_fencing_is_caught() {
+    assert_eq!(sabotaged(Sabotage::NoFencing), Invariant::Fence);
+}
+
+#[test]
+fn a_store_that_races_while_unblocking_is_caught() {
+    assert_eq!(sabotaged(Sabotage::UnblockRace), Invariant::FanIn);
+}
+
+#[test]
+fn a_forgotten_dependant_is_caught() {
+    assert_eq!(broken(Breakage::ForgetsUnblocked), Invariant::FanIn);
+}
+
+#[test]
+fn a_settlement_that_is_applied_twice_is_caught() {
+    assert_eq!(broken(Breakage::SettlesTwice), Invariant::Fence);
+}
+
+#[test]
+fn an_announcement_before_the_commit_is_caught() {
+    assert_eq!(broken(Breakage::AnnouncesEarly), Invariant::Announcement);
+}
+
+#[test]
+fn a_lost_commit_is_caught() {
+    let invariant = broken(Breakage::LosesCommits);
+    assert!(matches!(invariant, Invariant::Transactional | Invariant::Announcement));
+}
+
+#[test]
+fn a_lost_write_is_caught() {
+    let invariant = broken(Breakage::LosesWrites);
+    assert!(matches!(invariant, Invariant::Money | Invariant::Transactional));
+}
+
+#[test]
+fn a_forgotten_key_is_caught() {
+    assert_eq!(broken(Breakage::ForgetsKeys), Invariant::Deduplication);
+}
+
+#[test]
+fn an_idle_reaper_is_caught() {
+    assert_eq!(broken(Breakage::NeverReaps), Invariant::Liveness);
+}
