@@ -203,7 +203,12 @@ async fn settle(world: &World, processes: &mut Processes) {
         return;
     }
     world.check(|state, _| state.model.check_settled());
-    processes.check_alive(world, |health| *health == Health::Running);
+    processes.check_alive(world, |health| match health {
+        Health::Running => true,
+        // A settlement that was refused for good is the last word until there is another one.
+        Health::Degraded { error } => error.contains("permission denied"),
+        _ => false,
+    });
     let stopped = tokio::time::timeout(Duration::from_secs(120), processes.stop_all(world)).await;
     if stopped.is_err() && world.violation().is_none() {
         world.check(|_, _| broken!(Stop, "workers do not stop"));
