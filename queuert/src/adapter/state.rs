@@ -113,7 +113,7 @@ pub trait StateAdapter: Send + Sync + 'static {
     ///
     /// A finished job ends its chain and unblocks the jobs that wait for it. A continued one gets a successor at the
     /// next index, refused with [`Refusal::IdTaken`], [`Refusal::BlockerNotFound`] or [`Refusal::BlockerCycle`] (the
-    /// blocker waits, directly or through others, for this very chain).
+    /// blocker waits, directly or through others, for this very chain, or would if it were retried).
     fn settle_jobs(
         &self,
         within: Option<&mut Self::Connection>,

@@ -239,6 +239,7 @@ fn continue_with(
 }
 
 /// Whether one of the chains is, or waits directly or through others for, `target`. `seen` gets every chain on the way.
+/// A job that was cancelled while it was blocked counts: retried, it would close the circle when nobody looks.
 fn waits_for(view: &View<'_>, chains: &[ChainId], target: ChainId, seen: &mut BTreeSet<ChainId>) -> bool {
     let mut ahead = chains.to_vec();
     let mut found = false;
@@ -246,7 +247,7 @@ fn waits_for(view: &View<'_>, chains: &[ChainId], target: ChainId, seen: &mut BT
         found |= chain == target;
         if seen.insert(chain)
             && let Some(row) = view.latest(chain)
-            && row.job.status == JobStatus::Blocked
+            && matches!(row.job.status, JobStatus::Blocked | JobStatus::Cancelled)
         {
             ahead.extend(row.blockers.iter().copied());
         }
