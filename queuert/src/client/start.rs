@@ -15,7 +15,6 @@ use crate::event::{Event, JobInfo};
 use crate::id::JobId;
 use crate::job::{JobStatus, TypeName};
 use crate::job_type::{Entry, JobType};
-use crate::payload::Payload;
 use crate::step::{IntoStep, Step, StepSettings};
 use crate::time::Timestamp;
 
@@ -317,7 +316,7 @@ fn new_job_with<J: JobType>(
             problem: "0 attempts would never run the job; leave it out or give at least 1".into(),
         });
     }
-    let input = Payload::encode(input).map_err(|error| Error::Unencodable {
+    let input = input.encode().map_err(|error| Error::Unencodable {
         type_name: J::NAME.into(),
         part: "input",
         message: error.to_string(),

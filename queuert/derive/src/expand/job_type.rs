@@ -14,16 +14,11 @@ use crate::parse::Variant;
 
 impl Expansion<'_> {
     pub(super) fn job_type(&self, index: usize, variant: &Variant, input: &Type) -> TokenStream {
-        let Self { types, queuert, .. } = self;
+        let queuert = self.queuert;
         let name = &variant.name.value;
-        let owner = match types.generic {
-            true => quote!(#queuert::__private::NoTypes),
-            false => types.ident.to_token_stream(),
-        };
         let defaults = defaults::defaults(queuert, &variant.settings);
         let blockers = self.blocker_spec(&variant.settings.blockers);
         let body = quote! {
-            type Types = #owner;
             type Blockers = #blockers;
             const NAME: &'static str = #name;
             const DEFAULTS: #queuert::JobDefaults = #defaults;
