@@ -127,7 +127,7 @@ pub trait JobType: JobInput {
 )]
 pub trait JobTypes: Sized + 'static {
     /// The enum of attempts: one variant per job type, to `match` exhaustively.
-    type Attempt<S: StateAdapter>: Send;
+    type Attempt<S: StateAdapter>;
 
     /// The names of all job types, in the order of the variants.
     const NAMES: &'static [&'static str];

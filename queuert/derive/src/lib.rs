@@ -47,8 +47,9 @@ mod value;
 pub fn derive_job_types(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
     let mut problems = diagnostics::Problems::default();
-    let types = parse::parse(input, &mut problems);
+    let mut types = parse::parse(input, &mut problems);
     let graph = check::check(&types, &mut problems);
+    types.drop_faulty_blockers();
     let code = expand::expand(&types, &graph, !problems.is_empty());
     let problems = problems.into_compile_errors();
     quote::quote!(#problems #code).into()

@@ -139,12 +139,12 @@ impl Expansion<'_> {
             let given = quote!(<<#input as #queuert::JobType>::Blockers as #queuert::BlockerSpec>::Outputs);
             let given = placed(&given, place);
             let outputs = match blockers {
-                Blockers::Each(_) => quote!(::std::vec![#(&blockers.#places),*]),
-                Blockers::Any(_) => quote!(::std::iter::Iterator::collect(<[_]>::iter(blockers))),
-                _ => quote!(::std::vec![blockers]),
+                Blockers::Each(_) => quote!(::std::vec![#(&__blockers.#places),*]),
+                Blockers::Any(_) => quote!(::std::iter::Iterator::collect(<[_]>::iter(__blockers))),
+                _ => quote!(::std::vec![__blockers]),
             };
             let body = quote! {
-                fn outputs(blockers: &#given) -> ::std::vec::Vec<&<Self as #queuert::Entry>::Output> {
+                fn outputs(__blockers: &#given) -> ::std::vec::Vec<&<Self as #queuert::Entry>::Output> {
                     #outputs
                 }
             };
