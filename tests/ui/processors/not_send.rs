@@ -1,7 +1,7 @@
 use std::rc::Rc;
 
 use queuert::memory::{Attempt, JobResult, MemoryState};
-use queuert::{Client, JobTypes, Processor};
+use queuert::{JobTypes, Processor};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

@@ -43,8 +43,10 @@ impl Expansion<'_> {
         };
         let place = variant.settings.entry.unwrap_or_else(|| variant.ident.span());
         let input = placed(input, place);
+        // Placed, as this is where an output enum less visible than its entry is reported.
+        let output_type = placed(&quote!(type Output = #output;), place);
         let body = quote! {
-            type Output = #output;
+            #output_type
 
                 fn decode_output(
                     __finished_by: &str,
@@ -67,6 +69,7 @@ impl Expansion<'_> {
         let visibility = &types.visibility;
         let non_exhaustive = &types.non_exhaustive;
         let name = self.output_name(variant);
+        let declared = placed(&quote!(enum #name), types.ident.span());
         let text = name.to_string();
         let summary = format!(
             "What a chain of `{}` gives, depending on the job that finished it.",
@@ -83,7 +86,7 @@ impl Expansion<'_> {
             #[allow(dead_code, reason = "an output that nobody reads is no mistake")]
             #[allow(deprecated, private_interfaces, reason = "as declared")]
             #non_exhaustive
-            #visibility enum #name {
+            #visibility #declared {
                 #(#[doc = #docs] #idents(#outputs),)*
             }
 
