@@ -101,7 +101,10 @@ impl SimulatedConnection {
 }
 
 fn aborted() -> StateError {
-    StateError::new(StateErrorKind::Transient, "the transaction is aborted: a statement failed")
+    StateError::new(
+        StateErrorKind::Transient,
+        "the transaction is aborted: a statement failed",
+    )
 }
 
 impl Simulated {
@@ -504,7 +507,11 @@ fn describe(world: &World, fact: &Fact) -> String {
         Fact::Claimed { claim, jobs, .. } => {
             let jobs: Vec<_> = jobs.iter().map(|claimed| history.job(claimed.job.id)).collect();
             let worker = history.worker(&claim.worker);
-            format!("{worker} claimed {} under {}", jobs.join(" "), history.fence(claim.fence))
+            format!(
+                "{worker} claimed {} under {}",
+                jobs.join(" "),
+                history.fence(claim.fence)
+            )
         }
         Fact::Renewed { job, fence, .. } => format!("renewed {} under {}", history.job(*job), history.fence(*fence)),
         Fact::Held { job, fence } => format!("held {} under {}", history.job(*job), history.fence(*fence)),

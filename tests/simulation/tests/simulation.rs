@@ -57,7 +57,10 @@ fn caught(setup: Setup) -> Invariant {
     let Some(violation) = report.violation else {
         panic!("a failure without a violation");
     };
-    println!("{setup:?} is caught by seed {} ({} runs): {violation}", report.seed, sweep.runs);
+    println!(
+        "{setup:?} is caught by seed {} ({} runs): {violation}",
+        report.seed, sweep.runs
+    );
     violation.invariant
 }
 
