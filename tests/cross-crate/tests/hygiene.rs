@@ -10,7 +10,12 @@ use queuert::{ChainRef, Entry, JobType, JobTypes, Payload};
 
 /// Types that hide those of the prelude, and constants that would turn bindings into comparisons.
 mod shadowed {
-    #![allow(dead_code, non_camel_case_types, non_upper_case_globals)]
+    #![allow(
+        dead_code,
+        non_camel_case_types,
+        non_upper_case_globals,
+        reason = "what is being tested"
+    )]
 
     macro_rules! inputs {
         ($($name:ident)*) => {$(
@@ -108,7 +113,7 @@ fn variants_can_be_named_like_associated_types() {
 
 /// Raw identifiers, for the enum, a variant, a struct and an output.
 mod raw {
-    #![allow(non_camel_case_types)]
+    #![allow(non_camel_case_types, reason = "what is being tested")]
 
     #[derive(serde::Serialize, serde::Deserialize)]
     pub(crate) struct r#type;
