@@ -6,8 +6,11 @@ mod jobs;
 mod probe;
 mod recorder;
 
+pub mod deduplication;
+pub mod schedule;
 pub mod start_many;
 pub mod start_one;
+pub mod trigger;
 
 /// Fails unless the result is an error of this shape.
 macro_rules! assert_error {
@@ -33,6 +36,61 @@ use assert_error;
 macro_rules! client_behaviour {
     ($fixture:expr) => {
         $crate::__client_behaviour_tests! { $fixture;
+            deduplication {
+                one_key_is_one_chain
+                an_ended_chain_frees_its_key
+                a_stopped_chain_frees_its_key
+                a_deleted_chain_does_not_count
+                a_window_passes
+                an_ended_chain_counts_within_its_window
+                each_type_has_its_own_keys
+                a_key_twice_in_a_batch_is_one_chain
+                a_batch_finds_existing_chains
+                each_chain_of_a_batch_has_its_own_scope
+                behind_a_window_a_batch_starts_one_chain
+                excepted_chains_do_not_count
+                types_are_told_apart_within_a_batch
+                a_chain_holds_its_key_until_it_ends
+                a_blocked_chain_holds_its_key
+                the_newest_chain_that_counts_is_given
+                a_found_key_makes_the_rest_irrelevant
+                concurrent_starters_get_one_chain
+                a_starter_waits_for_one_that_commits
+                a_starter_waits_for_one_that_rolls_back
+                a_transaction_sees_its_own_keys
+                keys_are_compared_byte_by_byte
+                bad_keys_are_refused
+                the_longest_key_counts_in_full
+            }
+            schedule {
+                a_delay_passes_before_it_runs
+                a_time_comes_before_it_runs
+                a_worker_takes_it_when_it_is_due
+                a_delay_is_measured_from_the_write
+                a_past_time_means_now
+                a_continuation_has_a_schedule_of_its_own
+                a_recurring_job_starts_its_successor
+                an_unblocked_chain_is_scheduled_then
+                a_far_future_disturbs_nobody
+            }
+            start_many {
+                a_batch_keeps_its_order
+                an_empty_batch_starts_nothing
+                a_batch_may_share_a_blocker
+                a_batch_may_mix_schedules
+                different_types_start_together
+                a_batch_may_mix_blocked_and_unblocked
+                a_chain_may_wait_for_an_earlier_one_of_its_batch
+                workers_complete_dependants_with_the_outputs
+                workers_complete_a_whole_batch
+                a_batch_may_supply_some_ids
+                one_taken_id_refuses_the_batch
+                an_id_twice_in_a_batch_is_refused
+                one_missing_blocker_refuses_the_batch
+                one_bad_key_refuses_the_batch
+                a_refused_batch_leaves_no_key_behind
+                a_batch_may_be_large
+            }
             start_one {
                 a_started_chain_is_pending_with_its_input
                 the_first_job_has_the_id_of_its_chain
@@ -52,23 +110,19 @@ macro_rules! client_behaviour {
                 an_input_that_is_no_json_is_refused
                 the_trace_context_is_stored
             }
-            start_many {
+            trigger {
+                a_later_job_becomes_due_now
+                a_triggered_job_is_run
+                a_backoff_can_be_cut_short
+                a_due_job_keeps_its_place
+                a_missing_job_is_not_found
+                only_pending_jobs_can_be_triggered
                 a_batch_keeps_its_order
-                an_empty_batch_starts_nothing
-                a_batch_may_share_a_blocker
-                a_batch_may_mix_schedules
-                different_types_start_together
-                a_batch_may_mix_blocked_and_unblocked
-                a_chain_may_wait_for_an_earlier_one_of_its_batch
-                workers_complete_dependants_with_the_outputs
-                workers_complete_a_whole_batch
-                a_batch_may_supply_some_ids
-                one_taken_id_refuses_the_batch
-                an_id_twice_in_a_batch_is_refused
-                one_missing_blocker_refuses_the_batch
-                one_bad_key_refuses_the_batch
-                a_refused_batch_leaves_no_key_behind
-                a_batch_may_be_large
+                an_empty_batch_does_nothing
+                a_job_named_twice_is_triggered_once
+                one_missing_job_refuses_the_batch
+                one_completed_job_refuses_the_batch
+                a_rolled_back_trigger_changes_nothing
             }
         }
     };

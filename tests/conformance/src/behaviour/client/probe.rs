@@ -1,6 +1,6 @@
 //! What the cases look at, and how they put a store into a state that they need.
 
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,9 +179,4 @@ impl<S: StateAdapter> Stubborn<S> {
 /// Watches something for a while and says whether it was done by then; it goes on afterwards.
 pub(crate) async fn is_done<F: PairFixture, T>(fixture: &F, task: &mut (impl Future<Output = T> + Unpin)) -> bool {
     tokio::time::timeout(fixture.patience(), task).await.is_ok()
-}
-
-/// Runs a request on a task of its own.
-pub(crate) fn spawned<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> tokio::task::JoinHandle<T> {
-    tokio::spawn(work.into_future())
 }
