@@ -7,6 +7,8 @@ mod probe;
 mod recorder;
 
 pub mod deduplication;
+pub mod delete;
+pub mod open;
 pub mod schedule;
 pub mod start_many;
 pub mod start_one;
@@ -61,6 +63,46 @@ macro_rules! client_behaviour {
                 keys_are_compared_byte_by_byte
                 bad_keys_are_refused
                 the_longest_key_counts_in_full
+            }
+            delete {
+                a_deleted_chain_is_gone
+                the_status_is_that_of_the_latest_job
+                a_running_attempt_is_told
+                a_running_attempt_cannot_commit
+                a_blocker_is_protected
+                a_blocker_is_protected_until_it_was_read
+                a_cascade_goes_down_only
+                without_a_cascade_blockers_stay
+                a_cascade_is_transitive
+                a_cascade_is_refused_for_another_dependant
+                a_cascade_may_have_nothing_to_follow
+                a_cascade_follows_continuations
+                unknown_chains_are_skipped
+                dependants_of_a_batch_protect_their_blocker
+                a_chain_does_not_protect_itself
+                a_rolled_back_deletion_changes_nothing
+            }
+            open {
+                a_chain_is_finished_from_outside
+                several_steps_are_walked
+                a_chain_is_opened_where_it_stands
+                a_worker_goes_on_after_an_approval
+                either_branch_can_be_taken
+                a_loop_can_be_walked
+                an_ended_chain_cannot_be_opened
+                a_missing_chain_is_not_found
+                a_dropped_job_changes_nothing
+                a_running_attempt_is_told
+                a_running_attempt_cannot_commit
+                another_type_is_not_opened
+                a_blocked_job_can_be_completed
+                the_end_unblocks_what_waits
+                a_rollback_leaves_everything_as_it_was
+                a_second_opener_waits_for_the_first
+                a_continuation_may_have_a_supplied_id
+                a_continuation_may_be_blocked
+                a_circle_is_refused
+                what_is_no_json_is_refused
             }
             schedule {
                 a_delay_passes_before_it_runs
