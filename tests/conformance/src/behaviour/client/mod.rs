@@ -6,13 +6,16 @@ mod jobs;
 mod probe;
 mod recorder;
 
+pub mod cancel;
 pub mod deduplication;
 pub mod delete;
 pub mod open;
+pub mod retry;
 pub mod schedule;
 pub mod start_many;
 pub mod start_one;
 pub mod trigger;
+pub mod wait;
 
 /// Fails unless the result is an error of this shape.
 macro_rules! assert_error {
@@ -38,6 +41,18 @@ use assert_error;
 macro_rules! client_behaviour {
     ($fixture:expr) => {
         $crate::__client_behaviour_tests! { $fixture;
+            cancel {
+                a_pending_chain_is_cancelled
+                only_the_current_job_is_cancelled
+                a_running_attempt_is_told
+                a_running_attempt_cannot_commit
+                dependants_stay_blocked
+                a_cancelled_blocker_blocks
+                a_blocked_chain_is_cancelled
+                an_ended_chain_cannot_be_cancelled
+                a_batch_is_cancelled_as_a_whole
+                a_rolled_back_cancellation_changes_nothing
+            }
             deduplication {
                 one_key_is_one_chain
                 an_ended_chain_frees_its_key
@@ -104,6 +119,17 @@ macro_rules! client_behaviour {
                 a_circle_is_refused
                 what_is_no_json_is_refused
             }
+            retry {
+                a_dead_chain_goes_on
+                a_cancelled_chain_goes_on_where_it_stood
+                a_blocked_chain_is_blocked_again
+                only_stopped_chains_can_be_retried
+                a_taken_key_refuses_the_retry
+                one_key_is_retried_once
+                a_retried_chain_holds_its_key
+                a_batch_is_retried_as_a_whole
+                a_rolled_back_retry_changes_nothing
+            }
             schedule {
                 a_delay_passes_before_it_runs
                 a_time_comes_before_it_runs
@@ -165,6 +191,24 @@ macro_rules! client_behaviour {
                 one_missing_job_refuses_the_batch
                 one_completed_job_refuses_the_batch
                 a_rolled_back_trigger_changes_nothing
+            }
+            wait {
+                an_ended_chain_is_given_at_once
+                an_end_is_noticed_by_every_waiter
+                the_output_is_that_of_the_last_job
+                a_notice_wakes_the_wait
+                a_timeout_ends_the_wait_only
+                a_timeout_of_zero_looks_once
+                an_end_at_the_deadline_counts
+                a_dead_chain_gives_its_failure
+                a_cancelled_chain_gives_that
+                a_chain_deleted_meanwhile_is_not_found
+                an_unknown_chain_is_not_found
+                a_chain_of_another_type_is_refused
+                a_dropped_wait_leaves_the_chain_alone
+                an_uncommitted_end_is_no_end
+                no_subscription_is_left_behind
+                a_broken_notify_adapter_costs_latency_only
             }
         }
     };
