@@ -7,9 +7,10 @@ use queuert::adapter::NotifyAdapter;
 use queuert::memory::{InProcessNotify, MemoryConnection, MemoryState, NoNotify};
 use queuert_conformance::{Capabilities, PairFixture, StateFixture, client_behaviour};
 
-struct Memory<N>(N);
+/// One type for both modules, so that the cases are compiled once.
+struct Memory(Arc<dyn NotifyAdapter>);
 
-impl<N: Send + Sync + 'static> StateFixture for Memory<N> {
+impl StateFixture for Memory {
     type State = MemoryState;
 
     async fn state(&self) -> MemoryState {
@@ -33,20 +34,20 @@ impl<N: Send + Sync + 'static> StateFixture for Memory<N> {
     }
 }
 
-impl<N: NotifyAdapter + Clone> PairFixture for Memory<N> {
+impl PairFixture for Memory {
     async fn notify(&self) -> Arc<dyn NotifyAdapter> {
-        Arc::new(self.0.clone())
+        Arc::clone(&self.0)
     }
 }
 
 mod in_process_notify {
     use super::*;
 
-    client_behaviour!(Memory(InProcessNotify::new()));
+    client_behaviour!(Memory(Arc::new(InProcessNotify::new())));
 }
 
 mod no_notify {
     use super::*;
 
-    client_behaviour!(Memory(NoNotify));
+    client_behaviour!(Memory(Arc::new(NoNotify)));
 }

@@ -9,7 +9,11 @@ mod recorder;
 pub mod cancel;
 pub mod deduplication;
 pub mod delete;
+pub mod get;
+pub mod list_chains;
+pub mod list_jobs;
 pub mod open;
+pub mod pages;
 pub mod retry;
 pub mod schedule;
 pub mod start_many;
@@ -97,6 +101,44 @@ macro_rules! client_behaviour {
                 a_chain_does_not_protect_itself
                 a_rolled_back_deletion_changes_nothing
             }
+            get {
+                an_unknown_chain_is_nothing
+                a_chain_reads_typed_and_untyped
+                a_chain_of_another_type_is_refused
+                an_unknown_job_is_nothing
+                a_job_reads_typed_and_untyped
+                a_job_of_another_type_is_refused
+                a_job_may_have_no_blockers
+                blockers_come_in_their_order
+                blockers_read_as_they_are_now
+                both_sides_see_each_other
+                all_reads_agree
+                readers_outside_see_committed_work_only
+            }
+            list_chains {
+                an_empty_store_has_none
+                the_newest_comes_first
+                chains_are_filtered_by_type
+                chains_are_filtered_by_id
+                roots_are_nobodys_blocker
+                chains_are_filtered_by_status
+                chains_are_filtered_by_time
+                filters_narrow_one_another
+                an_empty_filter_admits_nothing
+            }
+            list_jobs {
+                an_empty_store_has_none
+                the_newest_comes_first
+                jobs_are_filtered_by_type
+                jobs_are_filtered_by_id
+                jobs_are_filtered_by_status
+                jobs_are_filtered_by_time
+                an_empty_filter_admits_nothing
+                the_jobs_of_a_chain_come_in_order
+                an_unknown_chain_has_no_jobs
+                listed_jobs_read_typed
+                blocked_jobs_are_listed
+            }
             open {
                 a_chain_is_finished_from_outside
                 several_steps_are_walked
@@ -118,6 +160,21 @@ macro_rules! client_behaviour {
                 a_continuation_may_be_blocked
                 a_circle_is_refused
                 what_is_no_json_is_refused
+            }
+            pages {
+                chains_come_in_pages
+                a_full_last_page_has_no_cursor
+                jobs_come_in_pages
+                the_jobs_of_a_chain_come_in_pages
+                blocked_jobs_come_in_pages
+                fifty_rows_make_a_page
+                a_page_has_one_to_a_thousand_rows
+                a_cursor_goes_through_text
+                a_cursor_belongs_to_its_query
+                garbage_is_no_cursor
+                pages_are_stable_under_inserts
+                pages_are_stable_under_deletions
+                rows_of_one_instant_come_once
             }
             retry {
                 a_dead_chain_goes_on

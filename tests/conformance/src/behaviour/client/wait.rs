@@ -1,10 +1,10 @@
 //! Waiting for a chain to end.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use queuert::adapter::{BoxFuture, Notice, NotifyAdapter, StateAdapter, Subscription, Topic};
+use queuert::adapter::{BoxFuture, Notice, NoticeSender, NotifyAdapter, StateAdapter, Subscription, Topic};
 use queuert::memory::{InProcessNotify, NoNotify};
 use queuert::{ChainRef, Client, Error, Event, JobStatus, JobType, NotifyError, Started};
 use tokio::task::JoinHandle;
@@ -248,6 +248,8 @@ enum Subscribing {
 struct Odd {
     subscribing: Subscribing,
     live: Arc<AtomicUsize>,
+    /// Without its sender a subscription would end.
+    kept: Mutex<Vec<NoticeSender>>,
 }
 
 struct Live(Arc<AtomicUsize>);
@@ -271,8 +273,7 @@ impl NotifyAdapter for Odd {
             self.live.fetch_add(1, Ordering::SeqCst);
             let (sender, subscription) = Subscription::new(Live(Arc::clone(&self.live)));
             if let Subscribing::Counts = self.subscribing {
-                // The sender is kept for good: without one the subscription would end.
-                std::mem::forget(sender);
+                self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
             }
             Ok(subscription)
         })
@@ -284,6 +285,7 @@ async fn oddly<F: PairFixture>(fixture: &F, subscribing: Subscribing) -> (Client
     let odd = Odd {
         subscribing,
         live: Arc::clone(&live),
+        kept: Mutex::default(),
     };
     (Client::builder(fixture.state().await).notify(odd).build(), live)
 }
