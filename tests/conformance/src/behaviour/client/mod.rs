@@ -6,18 +6,24 @@ mod jobs;
 mod probe;
 mod recorder;
 
+pub mod bad_input;
 pub mod cancel;
 pub mod deduplication;
 pub mod delete;
+pub mod events;
+pub mod foreign;
 pub mod get;
 pub mod list_chains;
 pub mod list_jobs;
 pub mod open;
 pub mod pages;
 pub mod retry;
+pub mod savepoints;
 pub mod schedule;
+pub mod side_by_side;
 pub mod start_many;
 pub mod start_one;
+pub mod transactions;
 pub mod trigger;
 pub mod wait;
 
@@ -45,6 +51,17 @@ use assert_error;
 macro_rules! client_behaviour {
     ($fixture:expr) => {
         $crate::__client_behaviour_tests! { $fixture;
+            bad_input {
+                an_undecodable_input_names_its_row
+                undecodable_rows_are_listed
+                an_undecodable_job_dies_alone
+                an_undecodable_output_names_its_row
+                an_output_of_the_wrong_end_is_undecodable
+                an_undecodable_blocker_is_named
+                unknown_types_are_left_alone
+                any_text_goes_through_unharmed
+                asking_for_nothing_changes_nothing
+            }
             cancel {
                 a_pending_chain_is_cancelled
                 only_the_current_job_is_cancelled
@@ -100,6 +117,25 @@ macro_rules! client_behaviour {
                 dependants_of_a_batch_protect_their_blocker
                 a_chain_does_not_protect_itself
                 a_rolled_back_deletion_changes_nothing
+            }
+            events {
+                starting
+                starting_a_batch
+                deduplicating
+                finishing_from_outside
+                continuing_from_outside
+                triggering
+                cancelling_and_deleting
+                retrying
+                reading_is_silent
+                the_stream_hears_the_same
+            }
+            foreign {
+                effects_are_published_by_the_caller
+                dropped_effects_are_left_to_the_polls
+                a_foreign_rollback_leaves_nothing
+                a_chain_is_completed_in_a_foreign_transaction
+                a_transaction_may_be_adopted_again
             }
             get {
                 an_unknown_chain_is_nothing
@@ -187,6 +223,18 @@ macro_rules! client_behaviour {
                 a_batch_is_retried_as_a_whole
                 a_rolled_back_retry_changes_nothing
             }
+            savepoints {
+                success_keeps_writes_and_effects
+                failure_drops_writes_and_effects
+                a_failed_savepoint_can_be_tried_again
+                an_inner_failure_leaves_the_outer_intact
+                an_outer_failure_undoes_the_inner
+                a_rollback_undoes_the_savepoints
+                a_refusal_undoes_its_savepoint_only
+                a_completion_is_undone
+                ids_and_keys_are_free_again
+                operations_are_undone
+            }
             schedule {
                 a_delay_passes_before_it_runs
                 a_time_comes_before_it_runs
@@ -197,6 +245,11 @@ macro_rules! client_behaviour {
                 a_recurring_job_starts_its_successor
                 an_unblocked_chain_is_scheduled_then
                 a_far_future_disturbs_nobody
+            }
+            side_by_side {
+                enums_share_a_client_and_a_worker
+                a_worker_leaves_other_enums_alone
+                a_handle_can_be_made_from_an_id
             }
             start_many {
                 a_batch_keeps_its_order
@@ -234,6 +287,21 @@ macro_rules! client_behaviour {
                 zero_attempts_are_refused
                 an_input_that_is_no_json_is_refused
                 the_trace_context_is_stored
+            }
+            transactions {
+                nothing_is_announced_before_the_commit
+                nothing_is_announced_after_a_rollback
+                a_dropped_transaction_is_rolled_back
+                an_empty_transaction_is_silent
+                every_operation_holds_its_effects
+                a_refused_request_holds_nothing
+                transactions_do_not_mix
+                own_writes_commit_with_the_chains
+                work_that_succeeds_is_committed
+                work_that_fails_is_rolled_back
+                work_that_is_cut_short_is_rolled_back
+                a_panicking_observability_adapter_hurts_nobody
+                a_failing_notify_adapter_hurts_nobody
             }
             trigger {
                 a_later_job_becomes_due_now
