@@ -83,10 +83,8 @@ impl<S: StateAdapter> RawAttempt<S> {
                 actual: record.type_name.clone(),
             }));
         }
-        let input = record
-            .input
-            .decode()
-            .map_err(|error| JobError::fatal(Error::undecodable_input(record, &error)))?;
+        let input =
+            J::decode(&record.input).map_err(|error| JobError::fatal(Error::undecodable_input(record, &error)))?;
         let blockers = J::Blockers::decode(&self.shared.blockers).map_err(JobError::fatal)?;
         Ok(Attempt {
             input,
@@ -316,7 +314,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
 }
 
 pub(crate) fn encode_output<J: JobType, O: OutputOf<J>>(output: &O) -> Result<Payload, JobError> {
-    Payload::encode(output).map_err(|error| {
+    output.encode().map_err(|error| {
         JobError::fatal(Error::Unencodable {
             type_name: J::NAME.into(),
             part: "output",

@@ -52,6 +52,10 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
         })
         .collect();
     if due.is_empty() {
+        // A renewal that failed for an attempt that has ended since must not leave an idle worker degraded for ever.
+        if runtime.in_flight().is_empty() {
+            runtime.health.succeeded("renew");
+        }
         return true;
     }
     let result = contained(runtime.client.state().renew_leases(&due)).await;

@@ -217,7 +217,14 @@ impl<S: StateAdapter> Attempt<S> {
             Written::Done | Written::Before(_) => completed(kind),
             Written::Lost(reason) => self.lost(reason),
             Written::Refused(error) => self.fail(error.into(), job_type).await,
-            Written::Failed(error) => self.fail(error.into(), job_type).await,
+            Written::Failed(error) => {
+                let (outcome, ended) = self.judge(&error.into(), job_type);
+                match self.write(outcome).await {
+                    // The store had taken the completion and only its answer was lost.
+                    Written::Before(JobStatus::Completed) => completed(kind),
+                    written => self.failed(written, ended),
+                }
+            }
         }
     }
 
@@ -260,8 +267,7 @@ impl<S: StateAdapter> Attempt<S> {
                 self.runtime.flush(effects).await;
                 completed(kind.clone())
             }
-            Written::Lost(reason) => self.lost(reason),
-            _ => ended,
+            written => self.failed(written, ended),
         }
     }
 
@@ -276,9 +282,17 @@ impl<S: StateAdapter> Attempt<S> {
             Some(reason) => return self.lost(reason),
         }
         let (outcome, ended) = self.judge(&error, job_type);
-        match self.write(outcome).await {
+        let written = self.write(outcome).await;
+        self.failed(written, ended)
+    }
+
+    /// How an attempt ended whose failure was to be written as `ended`.
+    fn failed(&self, written: Written, ended: AttemptOutcome) -> AttemptOutcome {
+        match written {
+            Written::Done | Written::Before(_) => ended,
             Written::Lost(reason) => self.lost(reason),
-            _ => ended,
+            // Nothing was written, so nothing may be claimed: the lease will expire, and that counts the attempt.
+            Written::Refused(_) | Written::Failed(_) => AttemptOutcome::Aborted(AbortReason::Error),
         }
     }
 
@@ -354,7 +368,7 @@ impl<S: StateAdapter> Attempt<S> {
             Ok(Ok(Settled::Refused(refusal))) => Written::Refused(refusal.into()),
             Ok(Err(error)) => Written::Failed(error),
             // The settler has quit: the worker is gone, and the lease will expire.
-            Err(_) => Written::Lost(AbortReason::Shutdown),
+            Ok(Ok(Settled::Busy)) | Err(_) => Written::Lost(AbortReason::Shutdown),
         }
     }
 }
