@@ -332,6 +332,7 @@ impl StateAdapter for Simulated {
                     Settled::Repeated(_) => self.0.count("repeated settlement"),
                     Settled::Lost(_) => self.0.count("stale settlement refused"),
                     Settled::Refused(_) => self.0.count("refused continuation"),
+                    Settled::Busy => self.0.count("settlement of a locked chain"),
                 }
             }
             facts
