@@ -17,7 +17,10 @@ pub struct MemoryClock(Arc<Source>);
 
 enum Source {
     System,
-    Manual { micros: AtomicI64, moved: Arc<Notify> },
+    Manual {
+        micros: AtomicI64,
+        moved: Arc<Notify>,
+    },
     Tokio {
         origin: Timestamp,
         start: Instant,

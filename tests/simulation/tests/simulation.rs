@@ -70,6 +70,7 @@ const EXPECTED: &[&str] = &[
     "savepoint rolled back",
     "settled by fresh workers",
     "settled by survivors",
+    "settlement of a locked chain",
     "slow call",
     "stale settlement refused",
     "stopped during an outage",
@@ -121,7 +122,10 @@ fn caught(setup: Setup) -> Invariant {
     let Some(violation) = report.violation else {
         panic!("a failure without a violation");
     };
-    println!("{setup:?} is caught by seed {} ({} runs): {violation}", report.seed, sweep.runs);
+    eprintln!(
+        "{setup:?} is caught by seed {} ({} runs): {violation}",
+        report.seed, sweep.runs
+    );
     violation.invariant
 }
 

@@ -129,8 +129,16 @@ impl Model {
             let Some(state) = self.jobs.get(&id) else {
                 return broken!(Claim, "job {id} was claimed but never committed");
             };
-            let open: Vec<_> = state.blockers.iter().filter(|chain| !self.is_completed(**chain)).collect();
-            ensure!(open.is_empty(), FanIn, "job {id} was claimed while it waits for {open:?}");
+            let open: Vec<_> = state
+                .blockers
+                .iter()
+                .filter(|chain| !self.is_completed(**chain))
+                .collect();
+            ensure!(
+                open.is_empty(),
+                FanIn,
+                "job {id} was claimed while it waits for {open:?}"
+            );
             for (chain, record) in state.blockers.iter().zip(blockers) {
                 let output = self.latest(*chain).and_then(|(_, job)| job.output.clone());
                 ensure!(
@@ -170,7 +178,11 @@ impl Model {
             let Some(lease) = job.lease.as_ref().filter(|lease| lease.fence == claim.fence) else {
                 return broken!(Claim, "job {id} runs without the lease of its claim");
             };
-            ensure!(lease.until > at, Claim, "the lease of job {id} had expired when it was given");
+            ensure!(
+                lease.until > at,
+                Claim,
+                "the lease of job {id} had expired when it was given"
+            );
             ensure!(
                 !state.fences.contains(&lease.fence),
                 Fence,
@@ -215,7 +227,11 @@ impl Model {
 
     fn reap(&mut self, reap: &ReapLeases, reaped: &ReapedJob, at: Timestamp) -> Checked {
         let id = reaped.job.id;
-        ensure!(!reap.except.contains(&id), Reap, "a worker reaped its own attempt of {id}");
+        ensure!(
+            !reap.except.contains(&id),
+            Reap,
+            "a worker reaped its own attempt of {id}"
+        );
         let Some(state) = self.jobs.get_mut(&id) else {
             return broken!(Reap, "job {id} does not exist and was reaped");
         };
@@ -260,7 +276,11 @@ impl Model {
     }
 
     fn trigger(&mut self, job: &JobRecord, at: Timestamp) -> Checked {
-        let Some(state) = self.jobs.get_mut(&job.id).filter(|job| job.status == JobStatus::Pending) else {
+        let Some(state) = self
+            .jobs
+            .get_mut(&job.id)
+            .filter(|job| job.status == JobStatus::Pending)
+        else {
             return broken!(Claim, "job {} was triggered but is not pending", job.id);
         };
         state.scheduled_at = state.scheduled_at.min(at);
@@ -336,9 +356,9 @@ impl Model {
         let doomed: BTreeSet<_> = chains.iter().map(|stopped| stopped.chain.id).collect();
         for StoppedChain { chain, interrupted } in chains {
             let chain = chain.id;
-            let waiting = self.dependants(chain).find(|(_, job)| {
-                job.status != JobStatus::Completed && !doomed.contains(&job.chain)
-            });
+            let waiting = self
+                .dependants(chain)
+                .find(|(_, job)| job.status != JobStatus::Completed && !doomed.contains(&job.chain));
             ensure!(
                 waiting.is_none(),
                 FanIn,

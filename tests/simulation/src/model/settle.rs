@@ -41,7 +41,11 @@ impl Model {
         };
         let (chain, index, type_name) = (job.chain, job.index, job.type_name.clone());
         let latest = self.latest(chain).map(|(latest, _)| latest);
-        ensure!(latest == Some(id), Successor, "job {id} was settled but {latest:?} follows it");
+        ensure!(
+            latest == Some(id),
+            Successor,
+            "job {id} was settled but {latest:?} follows it"
+        );
         self.check_expected(settlement)?;
         match &settlement.outcome {
             Outcome::Finish { output } => {
@@ -121,7 +125,9 @@ impl Model {
 
     /// The dependants that this end was the last to hold up are unblocked, and no others.
     fn unblock(&mut self, chain: ChainId, applied: &Applied, at: Timestamp) -> Checked {
-        let blocked = self.dependants(chain).filter(|(_, job)| job.status == JobStatus::Blocked);
+        let blocked = self
+            .dependants(chain)
+            .filter(|(_, job)| job.status == JobStatus::Blocked);
         let ready: BTreeSet<_> = blocked
             .filter(|(_, job)| self.waiting_status(&job.blockers) == JobStatus::Pending)
             .map(|(id, _)| id)

@@ -7,9 +7,7 @@ use queuert::{ChainId, ChainRef, Deduplication, Error, JobType, Step, Transactio
 
 use super::{ACCOUNTS, OUTSIDE, SimulatedClient, account, acknowledged, cut, rolled_back, scripts};
 use crate::invariants::ensure;
-use crate::jobs::{
-    After, Approval, Heir, Knot, Leaf, Merge, Pair, Transfer, Turn, Walk, Way, after_turn, after_walk,
-};
+use crate::jobs::{After, Approval, Heir, Knot, Leaf, Merge, Pair, Transfer, Turn, Walk, Way, after_turn, after_walk};
 use crate::world::World;
 
 /// Makes calls until it has made enough. Errors are what callers must live with; the model sees what was committed.
@@ -197,8 +195,7 @@ async fn fill(
     tx: &mut Transaction<crate::store::Simulated>,
     number: u64,
 ) -> Result<ChainId, Error> {
-    let (from, to, amount) =
-        world.draw(|rng| (rng.u8(..ACCOUNTS), rng.u8(1..ACCOUNTS), rng.i64(1..50)));
+    let (from, to, amount) = world.draw(|rng| (rng.u8(..ACCOUNTS), rng.u8(1..ACCOUNTS), rng.i64(1..50)));
     let to = (from + to) % ACCOUNTS;
     let chain = client.start(draw(world, scripts::leaf)).within(tx).await?.id();
     if world.draw(|rng| rng.bool()) {
@@ -238,7 +235,11 @@ async fn fill(
 async fn adopt(client: &SimulatedClient, world: &World) -> Result<(), Error> {
     let mut own = client.state().begin().await?;
     let mut foreign = client.adopt(&mut own);
-    let chain = client.start(draw(world, scripts::leaf)).within(&mut foreign).await?.id();
+    let chain = client
+        .start(draw(world, scripts::leaf))
+        .within(&mut foreign)
+        .await?
+        .id();
     let held = foreign.into_effects();
     client.state().commit(own).await?;
     acknowledged(world, chain);
@@ -250,12 +251,16 @@ async fn complete_outside(client: &SimulatedClient, world: &World) -> Result<(),
     let mut tx = client.begin().await?;
     match world.draw(|rng| rng.u8(..6)) {
         0 => {
-            let Some(chain) = pick::<Leaf>(world) else { return Ok(()) };
+            let Some(chain) = pick::<Leaf>(world) else {
+                return Ok(());
+            };
             let job = client.open::<Leaf>(chain).within(&mut tx).await?;
             job.finish(OUTSIDE).await?;
         }
         1 => {
-            let Some(chain) = pick::<Walk>(world) else { return Ok(()) };
+            let Some(chain) = pick::<Walk>(world) else {
+                return Ok(());
+            };
             let job = client.open::<Walk>(chain).within(&mut tx).await?;
             match after_walk(&job) {
                 Way::Walk(next) => drop(job.continue_with(next).await?),
@@ -264,24 +269,32 @@ async fn complete_outside(client: &SimulatedClient, world: &World) -> Result<(),
             }
         }
         2 => {
-            let Some(chain) = pick::<Walk>(world) else { return Ok(()) };
+            let Some(chain) = pick::<Walk>(world) else {
+                return Ok(());
+            };
             let job = client.open::<Turn>(chain).within(&mut tx).await?;
             if let Way::Walk(next) = after_turn(&job) {
                 drop(job.continue_with(next).await?);
             }
         }
         3 => {
-            let Some(chain) = pick::<Merge>(world) else { return Ok(()) };
+            let Some(chain) = pick::<Merge>(world) else {
+                return Ok(());
+            };
             let job = client.open::<Merge>(chain).within(&mut tx).await?;
             job.finish(OUTSIDE).await?;
         }
         4 => {
-            let Some(chain) = pick::<Transfer>(world) else { return Ok(()) };
+            let Some(chain) = pick::<Transfer>(world) else {
+                return Ok(());
+            };
             let job = client.open::<Transfer>(chain).within(&mut tx).await?;
             job.finish(i64::try_from(OUTSIDE).unwrap_or(0)).await?;
         }
         _ => {
-            let Some(chain) = pick::<Approval>(world) else { return Ok(()) };
+            let Some(chain) = pick::<Approval>(world) else {
+                return Ok(());
+            };
             let job = client.open::<Approval>(chain).within(&mut tx).await?;
             job.finish(true).await?;
         }

@@ -69,7 +69,10 @@ async fn act<J: JobType>(job: &Job<J>, script: &Script, world: &World) -> Result
         }
         Act::FailFor(millis) => {
             doom("processor chooses its retry");
-            return Err(JobError::retry_after(Duration::from_millis(millis), "simulated failure"));
+            return Err(JobError::retry_after(
+                Duration::from_millis(millis),
+                "simulated failure",
+            ));
         }
         Act::Fatal => {
             doom("processor fails for good");
