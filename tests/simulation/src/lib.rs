@@ -4,6 +4,7 @@
 //! One run is one seed and one thread. [`store`] and [`notify`] wrap the real adapters: they delay, fail and forget,
 //! and they tell the [`model`] what was committed. The model knows the rules by itself and refuses what breaks them.
 
+pub mod connection;
 pub mod faults;
 pub mod history;
 pub mod invariants;

@@ -92,6 +92,7 @@ impl fmt::Display for Report {
 /// How long callers may take, and how long everything may take to settle, by the paused clock.
 const CALLERS_LIMIT: Duration = Duration::from_secs(300);
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
+const STORE_GONE: Duration = Duration::from_secs(200);
 
 /// Runs a seed.
 ///
@@ -146,6 +147,9 @@ async fn run(setup: Setup) -> World {
         processes.start(&world).await;
     }
     storm(&world, &mut callers, &mut processes).await;
+    if world.draw(|rng| rng.u8(..4) == 0) && world.violation().is_none() {
+        stop_without_store(&world, &mut processes).await;
+    }
     settle(&world, &mut processes).await;
     if world.violation().is_none() {
         audit(&world).await;
@@ -175,6 +179,16 @@ async fn storm(world: &World, callers: &mut JoinSet<()>, processes: &mut Process
             }
         }
         () = rage(processes, world) => {}
+    }
+}
+
+/// Nobody waits for a store that has gone, however much there is left to tell it.
+async fn stop_without_store(world: &World, processes: &mut Processes) {
+    world.count("stopped during an outage");
+    world.begin_outage(STORE_GONE);
+    let stopped = tokio::time::timeout(STORE_GONE, processes.stop_all(world)).await;
+    if stopped.is_err() && world.violation().is_none() {
+        world.check(|_, _| broken!(Stop, "workers do not stop while the store is away"));
     }
 }
 

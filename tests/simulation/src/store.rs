@@ -1,17 +1,14 @@
 //! The store of the simulation: the memory store, with calls that are slow, fail, or succeed without saying so. It
 //! tells the model what was committed at the very moment of the commit.
 
-use std::ops::{Deref, DerefMut};
-
 use queuert::adapter::{
     ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob, Refusal,
     RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
-use queuert::memory::{MemoryConnection, MemoryTransaction};
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use queuert::memory::MemoryConnection;
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
 
+use crate::connection::{SimulatedConnection, SimulatedTransaction, aborted};
 use crate::model::Fact;
 use crate::run::Breakage;
 use crate::world::World;
@@ -19,93 +16,6 @@ use crate::world::World;
 /// The state adapter of the simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated(World);
-
-/// A connection of the simulation: what was done in its transaction is held until the commit.
-#[derive(Debug)]
-pub struct SimulatedConnection {
-    world: World,
-    inner: MemoryTransaction,
-    facts: Vec<Fact>,
-    savepoints: Vec<(u32, usize)>,
-    /// How many savepoints there were when a statement failed: rolling back to one of them mends it.
-    failed: Option<usize>,
-}
-
-/// A transaction of the simulation.
-#[derive(Debug)]
-pub struct SimulatedTransaction(SimulatedConnection);
-
-impl Deref for SimulatedTransaction {
-    type Target = SimulatedConnection;
-
-    fn deref(&self) -> &SimulatedConnection {
-        &self.0
-    }
-}
-
-impl DerefMut for SimulatedTransaction {
-    fn deref_mut(&mut self) -> &mut SimulatedConnection {
-        &mut self.0
-    }
-}
-
-impl SimulatedConnection {
-    /// Reads an entry for update.
-    ///
-    /// # Errors
-    ///
-    /// As the weather says, or a deadlock.
-    pub async fn get<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>, StateError> {
-        self.statement("get", async |connection| connection.inner.get(key).await)
-            .await
-    }
-
-    /// Writes an entry.
-    ///
-    /// # Errors
-    ///
-    /// As the weather says, or a deadlock.
-    pub async fn put(&mut self, key: &str, value: impl Serialize) -> Result<(), StateError> {
-        let lost = self.world.is_broken(Breakage::LosesWrites) && self.world.draw(|rng| rng.u8(..10) == 0);
-        self.statement("put", async |connection| match lost {
-            true => Ok(()),
-            false => connection.inner.put(key, value).await,
-        })
-        .await
-    }
-
-    /// A statement in this transaction. Once one has failed, the others fail too, as in a database.
-    async fn statement<T>(
-        &mut self,
-        verb: &'static str,
-        run: impl AsyncFnOnce(&mut Self) -> Result<T, StateError>,
-    ) -> Result<T, StateError> {
-        if self.failed.is_some() {
-            return Err(aborted());
-        }
-        // Until the answer is here, the statement counts as failed: a future that is dropped leaves it at that.
-        self.failed = Some(self.savepoints.len());
-        let world = self.world.clone();
-        world.before(verb).await?;
-        let value = run(self).await?;
-        world.after(verb).await?;
-        self.failed = None;
-        Ok(value)
-    }
-
-    fn did(&mut self, fact: Fact) {
-        let text = describe(&self.world, &fact);
-        self.world.log(format_args!("in transaction: {text}"));
-        self.facts.push(fact);
-    }
-}
-
-fn aborted() -> StateError {
-    StateError::new(
-        StateErrorKind::Transient,
-        "the transaction is aborted: a statement failed",
-    )
-}
 
 impl Simulated {
     /// The store of a run.
@@ -119,7 +29,7 @@ impl Simulated {
     }
 
     fn did(&self, fact: Fact) {
-        let text = describe(&self.0, &fact);
+        let text = fact.describe(&mut self.0.lock().history);
         self.0.log(format_args!("{text}"));
         self.0.check(|state, _| state.model.apply(&fact));
     }
@@ -169,13 +79,7 @@ impl StateAdapter for Simulated {
 
     async fn begin(&self) -> Result<SimulatedTransaction, StateError> {
         let inner = self.call("begin", self.0.memory().begin(), |_| {}).await?;
-        Ok(SimulatedTransaction(SimulatedConnection {
-            world: self.0.clone(),
-            inner,
-            facts: Vec::new(),
-            savepoints: Vec::new(),
-            failed: None,
-        }))
+        Ok(SimulatedTransaction::new(self.0.clone(), inner))
     }
 
     async fn commit(&self, transaction: SimulatedTransaction) -> Result<(), StateError> {
@@ -485,75 +389,5 @@ impl StateAdapter for Simulated {
     ) -> Result<Vec<ChainRecord>, StateError> {
         let run = async |within: Option<&mut MemoryConnection>| self.0.memory().list_blockers(within, job).await;
         self.call_within("list blockers", within, run, |_| Vec::new()).await
-    }
-}
-
-/// A fact as a line of the history.
-fn describe(world: &World, fact: &Fact) -> String {
-    let history = &mut world.lock().history;
-    match fact {
-        Fact::Created { new, created, .. } => {
-            let blockers: Vec<_> = new.job.blockers.iter().map(|chain| history.chain(*chain)).collect();
-            format!(
-                "created {} {} {} after [{}] key {:?}{}",
-                new.job.type_name,
-                history.chain(created.id),
-                created.status,
-                blockers.join(" "),
-                new.deduplication.as_ref().map(|wanted| &wanted.key),
-                if created.deduplicated { " (was there)" } else { "" }
-            )
-        }
-        Fact::Claimed { claim, jobs, .. } => {
-            let jobs: Vec<_> = jobs.iter().map(|claimed| history.job(claimed.job.id)).collect();
-            let worker = history.worker(&claim.worker);
-            format!(
-                "{worker} claimed {} under {}",
-                jobs.join(" "),
-                history.fence(claim.fence)
-            )
-        }
-        Fact::Renewed { job, fence, .. } => format!("renewed {} under {}", history.job(*job), history.fence(*fence)),
-        Fact::Held { job, fence } => format!("held {} under {}", history.job(*job), history.fence(*fence)),
-        Fact::Settled {
-            settlement, applied, ..
-        } => {
-            use queuert::adapter::{Authority, Outcome};
-            let by = match &settlement.authority {
-                Authority::Fence { fence, .. } => history.fence(*fence),
-                Authority::Outside => "outside".to_owned(),
-            };
-            let how = match &settlement.outcome {
-                Outcome::Finish { output } => format!("finish {output:?}"),
-                Outcome::Continue { next } => format!("continue with {} {}", next.type_name, history.job(next.id)),
-                other => format!("{other:?}"),
-            };
-            let unblocked: Vec<_> = applied.unblocked.iter().map(|one| history.job(one.job)).collect();
-            format!(
-                "settled {} under {by}: {how}; unblocked [{}]",
-                history.job(settlement.job),
-                unblocked.join(" ")
-            )
-        }
-        Fact::Reaped { jobs, .. } => {
-            let jobs: Vec<_> = jobs.iter().map(|reaped| history.job(reaped.job.id)).collect();
-            format!("reaped {}", jobs.join(" "))
-        }
-        Fact::Triggered { jobs, .. } => {
-            let jobs: Vec<_> = jobs.iter().map(|job| history.job(job.id)).collect();
-            format!("triggered {}", jobs.join(" "))
-        }
-        Fact::Retried { jobs, .. } => {
-            let jobs: Vec<_> = jobs.iter().map(|job| history.job(job.id)).collect();
-            format!("retried {}", jobs.join(" "))
-        }
-        Fact::Cancelled { chains } => {
-            let chains: Vec<_> = chains.iter().map(|one| history.chain(one.chain.id)).collect();
-            format!("cancelled {}", chains.join(" "))
-        }
-        Fact::Deleted { chains } => {
-            let chains: Vec<_> = chains.iter().map(|one| history.chain(one.chain.id)).collect();
-            format!("deleted {}", chains.join(" "))
-        }
     }
 }

@@ -18,7 +18,72 @@ fn the_invariants_hold_for_every_seed() {
     if let Some(report) = sweep.failure {
         panic!("{report}");
     }
+    // A fault that never happens is a fault that nobody survived.
+    if sweep.runs >= 100 {
+        let missing: Vec<_> = EXPECTED
+            .iter()
+            .filter(|name| !sweep.coverage.contains_key(*name))
+            .collect();
+        assert!(missing.is_empty(), "never happened: {missing:?}");
+    }
 }
+
+/// What must have happened in a sweep.
+const EXPECTED: &[&str] = &[
+    "call during an outage",
+    "call that lets others run",
+    "call that stalls past the lease",
+    "chain cancelled",
+    "chain completed",
+    "chain deduplicated",
+    "chain deleted",
+    "chain died",
+    "chain retried",
+    "clock jump",
+    "completion from outside",
+    "dropped future",
+    "dropped transaction",
+    "failed announcement",
+    "failed statement undone by a savepoint",
+    "failed subscription",
+    "job reaped",
+    "job triggered",
+    "job unblocked",
+    "late wake-up",
+    "lease lost",
+    "lost wake-up",
+    "middleware fails",
+    "outage",
+    "processor chooses its retry",
+    "processor fails",
+    "processor fails for good",
+    "processor panics",
+    "processor snoozes",
+    "processor times out",
+    "refused continuation",
+    "renewal of a locked job",
+    "renewal of a lost lease",
+    "repeated settlement",
+    "repeated wake-up",
+    "rolled back transaction",
+    "same blocker twice",
+    "savepoint rolled back",
+    "settled by fresh workers",
+    "settled by survivors",
+    "settlement of a locked chain",
+    "slow call",
+    "stale settlement refused",
+    "stopped during an outage",
+    "store error after the effect",
+    "store error before the effect",
+    "store error of a permanent kind",
+    "transaction held open",
+    "worker asked to stop",
+    "worker degraded",
+    "worker killed",
+    "worker recovered",
+    "worker stopped",
+];
 
 #[test]
 fn replay() {
@@ -57,7 +122,7 @@ fn caught(setup: Setup) -> Invariant {
     let Some(violation) = report.violation else {
         panic!("a failure without a violation");
     };
-    println!(
+    eprintln!(
         "{setup:?} is caught by seed {} ({} runs): {violation}",
         report.seed, sweep.runs
     );

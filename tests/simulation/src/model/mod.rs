@@ -4,6 +4,7 @@
 mod apply;
 mod audit;
 mod credit;
+mod describe;
 mod money;
 mod settle;
 

@@ -11,8 +11,8 @@ use crate::invariants::{broken, ensure};
 use crate::store::Simulated;
 use crate::world::World;
 
-/// The longest that a stop may take beyond the grace: winding down, the last words to the store, and a call that the
-/// simulation holds up.
+/// The longest that a stop may take: the longest grace, winding down, the last words to the store (for a claim in
+/// flight, for what it claimed, for the ends of attempts), and a call that the simulation holds up for three leases.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// The processes of a run: a client each, and the workers that run now.
