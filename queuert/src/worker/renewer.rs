@@ -119,8 +119,9 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
             // Not asked for again: what is lost stays lost.
             attempt.renew_at = sent_at + Duration::from_secs(86_400 * 365);
             attempt.expires_at = attempt.renew_at;
+            // The store may have settled the job under this very fence already; the answer to that will tell.
+            let first = !attempt.settling && attempt.abort.abort(reason);
             let info = attempt.info.clone();
-            let first = attempt.abort.abort(reason);
             drop(in_flight);
             if first {
                 hub.emit_with(|| Event::LeaseLost { attempt: info, reason });

@@ -106,6 +106,7 @@ impl<S: StateAdapter> Attempt<S> {
             renew_at: claimed_at + renew_every,
             expires_at: claimed_at + duration,
             doubted: false,
+            settling: false,
         };
         let job_id = job.id;
         let before = runtime.in_flight().insert(job_id, in_flight);
@@ -193,6 +194,11 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     async fn settle(&self, end: End<S>, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+        if let Some(attempt) = self.runtime.in_flight().get_mut(&self.shared.record.id)
+            && attempt.fence == self.shared.fence
+        {
+            attempt.settling = true;
+        }
         match end {
             End::Returned(result) => match *result {
                 Ok(completion) => self.complete(completion, job_type).await,

@@ -101,6 +101,8 @@ pub(crate) struct InFlight {
     pub(crate) expires_at: Instant,
     /// Somebody says that the lease is lost.
     pub(crate) doubted: bool,
+    /// The processor is done, and the end of the attempt is on its way to the store.
+    pub(crate) settling: bool,
 }
 
 impl<S: StateAdapter> Runtime<S> {

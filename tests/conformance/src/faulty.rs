@@ -171,6 +171,7 @@ struct Plan {
 struct Bursts {
     verbs: Vec<Verb>,
     random: u64,
+    longest: u64,
     good: u64,
     bad: u64,
     failed: u64,
@@ -223,14 +224,15 @@ impl Faults {
         }
     }
 
-    /// Makes these verbs fail in bursts until [`heal`](Self::heal): 4 to 15 calls go well, then 1 to 20 fail, before or
-    /// after their effect. The same seed gives the same bursts.
-    pub fn fail_in_bursts(&self, verbs: &[Verb], seed: u64) {
+    /// Makes these verbs fail in bursts until [`heal`](Self::heal): 4 to 15 calls go well, then 1 to `longest` fail,
+    /// before or after their effect. The same seed gives the same bursts.
+    pub fn fail_in_bursts(&self, verbs: &[Verb], longest: u64, seed: u64) {
         self.lock().bursts = Some(Bursts {
             verbs: verbs.to_vec(),
             random: seed.wrapping_mul(2).wrapping_add(1),
+            longest: longest.max(1),
             good: 4,
-            bad: 0,
+            bad: 1,
             failed: 0,
         });
     }
@@ -275,13 +277,10 @@ impl Bursts {
         }
         if self.good == 0 && self.bad == 0 {
             self.good = 4 + self.random() % 12;
-            self.bad = 1 + self.random() % 20;
+            self.bad = 1 + self.random() % self.longest;
         }
         if self.good > 0 {
             self.good -= 1;
-            if self.good == 0 && self.bad == 0 {
-                self.bad = 1 + self.random() % 20;
-            }
             return None;
         }
         self.bad -= 1;

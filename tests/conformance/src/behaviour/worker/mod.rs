@@ -8,10 +8,13 @@ pub mod blockers;
 pub mod chains;
 pub mod failures;
 pub mod leases;
+pub mod outages;
 pub mod panics;
 pub mod processing;
 pub mod processors;
+pub mod quiet;
 pub mod reaping;
+pub mod resilience;
 pub mod retries;
 pub mod scheduling;
 pub mod stopping;
@@ -185,6 +188,40 @@ macro_rules! worker_behaviour {
                 run_until_stops_at_its_signal,
                 a_dropped_run_until_stops_its_workers,
             }
+            resilience {
+                every_verb_may_fail_before_its_effect,
+                every_verb_may_fail_after_its_effect,
+                every_verb_may_panic,
+                one_worker_survives_bursts,
+                five_workers_survive_bursts,
+                two_processes_survive_bursts,
+                a_claim_whose_answer_is_lost_comes_back,
+                the_recovery_backoff_resets,
+                a_transient_renewal_error_aborts_nothing,
+                a_refused_row_spoils_no_batch,
+                a_misconfigured_store_is_waited_out,
+            }
+            outages {
+                health_shows_the_outage,
+                health_recovers_when_nothing_is_left_to_renew,
+                a_failed_commit_counts_once_and_backs_off,
+                a_commit_whose_answer_is_lost_has_happened,
+                a_settlement_whose_answer_is_lost_has_happened,
+                a_failure_is_told_when_it_is_written,
+                failing_hints_cost_no_work,
+                lost_hints_cost_no_work,
+                panicking_hints_cost_no_work,
+                silent_hints_cost_no_work,
+            }
+            quiet {
+                an_idle_worker_is_quiet,
+                polling_keeps_its_interval,
+                a_job_due_later_makes_no_noise,
+                a_saturated_worker_asks_for_nothing,
+                busy_workers_ask_in_batches,
+                completions_are_committed_in_groups,
+                a_locked_chain_holds_up_nobody_else,
+            }
         }
     };
 }
@@ -227,6 +264,9 @@ mod tests {
             include_str!("aborts.rs"),
             include_str!("reaping.rs"),
             include_str!("stopping.rs"),
+            include_str!("resilience.rs"),
+            include_str!("outages.rs"),
+            include_str!("quiet.rs"),
         ];
         for file in files {
             for line in file.lines() {
