@@ -208,7 +208,7 @@ async fn settle(world: &World, processes: &mut Processes) {
     let mut left = SETTLE_LIMIT.as_secs();
     // A while longer than it seems to need: what looks settled may have a zombie or a late wake-up to come.
     let mut quiet = 0;
-    while left > 0 && quiet < 8 && world.violation().is_none() {
+    while left > 0 && quiet < 3 && world.violation().is_none() {
         left -= 1;
         tokio::time::sleep(Duration::from_secs(1)).await;
         quiet = if world.lock().model.is_busy() { 0 } else { quiet + 1 };
