@@ -3,7 +3,7 @@
 use crate::adapter::StateAdapter;
 use crate::error::JobError;
 use crate::graph::Graph;
-use crate::job_type::{Entry, JobType, JobTypes, OutputOf};
+use crate::job_type::{BlockerOf, Entry, JobType, JobTypes, OutputOf};
 use crate::payload::{Payload, PayloadError};
 use crate::settings::JobDefaults;
 use crate::worker::RawAttempt;
@@ -14,6 +14,11 @@ pub fn decode_output<J: JobType, T: OutputOf<J>>(output: &Payload) -> Result<T, 
     output.decode()
 }
 
+/// The name of a blocker of a `J`. The bound is the derived implementation, for the same reason.
+pub fn blocker_name<J: JobType, A: BlockerOf<J>>() -> &'static str {
+    A::NAME
+}
+
 /// The error for an output that was written by a job which ends no chain of `J`.
 pub fn no_such_end<J: Entry>(finished_by: &str, ends: &[&str]) -> PayloadError {
     PayloadError::new(format!(
@@ -22,6 +27,9 @@ pub fn no_such_end<J: Entry>(finished_by: &str, ends: &[&str]) -> PayloadError {
         ends.join("` or `")
     ))
 }
+
+/// Reads what a variant wraps, as far as the compiler's search for dead code is concerned.
+pub fn take<T>(_: T) {}
 
 /// Stands in for an enum that cannot be one of job types, after a mistake that was reported.
 #[derive(Debug)]

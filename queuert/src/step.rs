@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::blockers::Blockers;
 use crate::deduplication::Deduplication;
 use crate::id::{ChainId, JobId};
-use crate::job_type::{JobType, Unblocked, WaitsFor};
+use crate::job_type::{AwaitedBy, JobType, Unblocked};
 use crate::time::{Schedule, Timestamp};
 
 /// A job that is about to be created: its input, its blockers and its settings.
@@ -53,7 +53,7 @@ impl<J: JobType> Step<J> {
     pub fn blocked<B>(input: J, blockers: B) -> Self
     where
         B: Blockers,
-        J: WaitsFor<B::Kind>,
+        B::Kind: AwaitedBy<J>,
     {
         let blockers = blockers.chain_ids();
         Self {
@@ -115,7 +115,7 @@ pub trait IntoStep {
     fn into_step(self) -> Step<Self::Job>;
 }
 
-impl<J: Unblocked> IntoStep for J {
+impl<J: JobType + Unblocked> IntoStep for J {
     type Job = J;
 
     fn into_step(self) -> Step<J> {

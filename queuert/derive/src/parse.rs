@@ -45,7 +45,7 @@ impl Types {
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Ident> {
         self.variants
             .iter()
-            .filter(|variant| variant.settings.entry)
+            .filter(|variant| variant.settings.entry.is_some())
             .map(|variant| &variant.ident)
     }
 }

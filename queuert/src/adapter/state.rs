@@ -26,7 +26,9 @@ use crate::worker::AbortReason;
 /// **Locks.** Every verb that changes a job locks its *chain* (and, when it ends the chain, the chains of the jobs that
 /// wait for it) until its transaction ends, and waits for a lock that another transaction holds, in id order within
 /// the call. Two verbs never wait: [`claim_jobs`](Self::claim_jobs) and [`reap_leases`](Self::reap_leases) skip
-/// what is locked, and [`renew_leases`](Self::renew_leases) reports it as [`Renewal::Busy`]. A deadlock is a
+/// what is locked, and [`renew_leases`](Self::renew_leases) reports it as [`Renewal::Busy`]. What another transaction
+/// has not committed does not exist and is not waited for, except where it would make a second job with one id or a
+/// second chain with one deduplication key. Rolling back to a savepoint may keep locks. A deadlock is a
 /// [`Conflict`](crate::StateErrorKind::Conflict), never a hang.
 ///
 /// **Fences.** A write with [`Authority::Fence`] is applied only while the job runs under that fence. If the job has
@@ -108,12 +110,13 @@ pub trait StateAdapter: Send + Sync + 'static {
     /// Extends leases. Committed on return. Never waits for a lock.
     fn renew_leases(&self, renewals: &[RenewLease]) -> impl Future<Output = Result<Vec<Renewal>, StateError>> + Send;
 
-    /// Ends attempts: finish, continue, retry, bury, release, snooze. Each item stands alone: one that is lost or
-    /// refused changes nothing and does not keep the others from being settled. No two items name the same job.
+    /// Ends attempts: finish, continue, retry, bury, release, snooze. Each item stands alone: one that is lost, refused
+    /// or busy changes nothing and does not keep the others from being settled. No two items name the same job.
+    /// Without a transaction it waits for no lock of another one.
     ///
     /// A finished job ends its chain and unblocks the jobs that wait for it. A continued one gets a successor at the
     /// next index, refused with [`Refusal::IdTaken`], [`Refusal::BlockerNotFound`] or [`Refusal::BlockerCycle`] (the
-    /// blocker waits, directly or through others, for this very chain).
+    /// blocker waits, or would wait if it were retried, directly or through others, for this very chain).
     fn settle_jobs(
         &self,
         within: Option<&mut Self::Connection>,
@@ -141,7 +144,9 @@ pub trait StateAdapter: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<JobRecord>, StateError>> + Send;
 
     /// Makes pending jobs due now: all of them, or none if one is refused with [`Refusal::JobNotFound`] or
-    /// [`Refusal::NotPending`]. An id that is given twice is triggered once and returned twice.
+    /// [`Refusal::NotPending`]. One that is due already keeps its place. An id that is given twice is triggered once
+    /// and returned twice; the same holds for [`cancel_chains`](Self::cancel_chains) and
+    /// [`retry_chains`](Self::retry_chains).
     fn trigger_jobs(
         &self,
         within: Option<&mut Self::Connection>,
@@ -332,7 +337,8 @@ pub struct ClaimType {
 pub struct Claimed {
     /// In order of rank.
     pub jobs: Vec<ClaimedJob>,
-    /// When fewer than `limit` were due: the time until the next pending job of these types is, if there is one.
+    /// When fewer than `limit` were due: the time until the next pending job of these types is, if there is one. For a
+    /// due job that was locked it is a short time, never zero.
     pub next_due: Option<Duration>,
 }
 
@@ -438,6 +444,9 @@ pub enum Settled {
     Lost(AbortReason),
     /// The next job cannot be created; nothing changed.
     Refused(Refusal),
+    /// Another transaction has a chain locked that this would change; nothing changed, ask again soon. Only without a
+    /// transaction of the caller's.
+    Busy,
 }
 
 /// What a settlement did.

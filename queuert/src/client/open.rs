@@ -204,6 +204,10 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
             Some(Settled::Lost(AbortReason::Cancelled)) => Err(self.ended(JobStatus::Cancelled)),
             Some(Settled::Lost(_)) => Err(self.ended(JobStatus::Completed)),
             Some(Settled::Repeated(status)) => Err(self.ended(status)),
+            Some(Settled::Busy) => Err(Error::State(crate::StateError::new(
+                crate::StateErrorKind::Conflict,
+                "the chain is locked by another transaction although this one has locked it",
+            ))),
         }
     }
 

@@ -354,7 +354,7 @@ impl<S: StateAdapter> Attempt<S> {
             Ok(Ok(Settled::Refused(refusal))) => Written::Refused(refusal.into()),
             Ok(Err(error)) => Written::Failed(error),
             // The settler has quit: the worker is gone, and the lease will expire.
-            Err(_) => Written::Lost(AbortReason::Shutdown),
+            Ok(Ok(Settled::Busy)) | Err(_) => Written::Lost(AbortReason::Shutdown),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Group-commits the ends of attempts: the first goes at once, those that arrive meanwhile form the next batch.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,6 +20,9 @@ pub(crate) struct SettleRequest {
     pub(crate) reply: oneshot::Sender<Result<Settled, StateError>>,
 }
 
+/// How long an end waits before it is tried again, when a transaction is in its way.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
 /// The most ends in one statement: beyond it, latency grows for little.
 const BATCH: usize = 500;
 
@@ -27,41 +31,48 @@ pub(crate) async fn settle_loop<S: StateAdapter>(
     mut queue: mpsc::UnboundedReceiver<SettleRequest>,
 ) {
     let mut batch = Vec::new();
+    // Ends that a transaction of somebody else is in the way of. They wait here, so that the others need not.
+    let mut postponed: Vec<SettleRequest> = Vec::new();
     loop {
         let received = tokio::select! {
             biased;
             received = queue.recv_many(&mut batch, BATCH) => received,
+            () = tokio::time::sleep(BUSY_PAUSE), if !postponed.is_empty() => postponed.len(),
             () = runtime.quit.cancelled() => 0,
         };
         if received == 0 {
             return;
         }
-        settle_batch(&runtime, std::mem::take(&mut batch)).await;
+        batch.append(&mut postponed);
+        postponed = settle_batch(&runtime, std::mem::take(&mut batch)).await;
     }
 }
 
-async fn settle_batch<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>) {
+/// Settles what can be settled, and returns the rest.
+async fn settle_batch<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>) -> Vec<SettleRequest> {
     let settlements: Vec<Settlement> = batch.iter().map(|request| request.settlement.clone()).collect();
     match settle(runtime, &settlements).await {
         Ok(results) => answer(runtime, batch, results).await,
         Err(error) if batch.len() == 1 => {
             for request in batch {
-                let _ = request
-                    .reply
-                    .send(Err(StateError::new(error.kind(), error.to_string())));
+                let copy = StateError::new(error.kind(), error.to_string());
+                let _ = request.reply.send(Err(copy));
             }
+            Vec::new()
         }
         // The store refuses the batch for good. One of its rows is poison; the others must not suffer for it.
         Err(_) => {
+            let mut postponed = Vec::new();
             for request in batch {
                 let one = std::slice::from_ref(&request.settlement);
                 match settle(runtime, one).await {
-                    Ok(results) => answer(runtime, vec![request], results).await,
+                    Ok(results) => postponed.extend(answer(runtime, vec![request], results).await),
                     Err(error) => {
                         let _ = request.reply.send(Err(error));
                     }
                 }
             }
+            postponed
         }
     }
 }
@@ -87,9 +98,18 @@ async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement
     }
 }
 
-async fn answer<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>, results: Vec<Settled>) {
+async fn answer<S: StateAdapter>(
+    runtime: &Runtime<S>,
+    batch: Vec<SettleRequest>,
+    results: Vec<Settled>,
+) -> Vec<SettleRequest> {
     let mut effects = Effects::default();
+    let mut postponed = Vec::new();
     for (request, settled) in batch.into_iter().zip(results) {
+        if settled == Settled::Busy {
+            postponed.push(request);
+            continue;
+        }
         if let Settled::Applied(applied) = &settled {
             let job = &request.job;
             match &request.settlement.outcome {
@@ -108,4 +128,5 @@ async fn answer<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>
         let _ = request.reply.send(Ok(settled));
     }
     runtime.flush(effects).await;
+    postponed
 }

@@ -30,16 +30,28 @@ enum Orders {
     Audit(Audit),
 }
 
-// What `attempt.blockers()` and `attempt.outputs_of::<A>()` return, for an attempt of a `J`.
-fn blockers<J: JobType>(_: J) -> <J::Blockers as BlockerSpec>::Outputs {
-    unimplemented!()
-}
-fn outputs_of<A: BlockerOf<J>, J: JobType>(_: J) -> Vec<A::Output> {
-    unimplemented!()
+// The signatures of `Attempt::blockers` and `Attempt::outputs_of`.
+struct Attempt<J>(J);
+impl<J: JobType> Attempt<J> {
+    fn blockers(&self) -> &<J::Blockers as BlockerSpec>::Outputs {
+        unimplemented!()
+    }
+
+    fn outputs_of<A: BlockerOf<J>>(&self) -> Vec<&A::Output> {
+        unimplemented!()
+    }
 }
 
-fn main() {
-    let charged: String = blockers(Ship);
-    let (charged, refunded): (u64, u64) = blockers(Balance);
-    let charged: Vec<String> = outputs_of::<Charge, _>(Audit);
+fn ship(job: Attempt<Ship>) {
+    let _charged: &String = job.blockers();
 }
+
+fn balance(job: Attempt<Balance>) {
+    let (_charged, _refunded): &(u64, u64) = job.blockers();
+}
+
+fn audit(job: Attempt<Audit>) {
+    let _charged: Vec<&String> = job.outputs_of::<Charge>();
+}
+
+fn main() {}

@@ -30,15 +30,24 @@ enum Orders {
     Audit(Audit),
 }
 
-// What `attempt.blockers()` and `attempt.outputs_of::<A>()` return, for an attempt of a `J`.
-fn blockers<J: JobType>(_: J) -> <J::Blockers as BlockerSpec>::Outputs {
-    unimplemented!()
-}
-fn outputs_of<A: BlockerOf<J>, J: JobType>(_: J) -> Vec<A::Output> {
-    unimplemented!()
+// The signatures of `Attempt::blockers` and `Attempt::outputs_of`.
+struct Attempt<J>(J);
+impl<J: JobType> Attempt<J> {
+    fn blockers(&self) -> &<J::Blockers as BlockerSpec>::Outputs {
+        unimplemented!()
+    }
+
+    fn outputs_of<A: BlockerOf<J>>(&self) -> Vec<&A::Output> {
+        unimplemented!()
+    }
 }
 
-fn main() {
-    outputs_of::<Refund, _>(Ship);
-    outputs_of::<Charge, _>(Notify);
+fn ship(job: Attempt<Ship>) {
+    job.outputs_of::<Refund>();
 }
+
+fn notify(job: Attempt<Notify>) {
+    job.outputs_of::<Charge>();
+}
+
+fn main() {}

@@ -20,9 +20,14 @@ enum Onboarding {
     SyncCrm(SyncCrm),
 }
 
-// The bounds of `attempt.finish(..)`, for an attempt of a `J`.
-fn finish<J: JobType, O: OutputOf<J>>(_: J, _: O) {}
-
-fn main() {
-    finish(SendWelcome, CrmRecord);
+// The bounds of `Attempt::finish`.
+struct Attempt<J>(J);
+impl<J: JobType> Attempt<J> {
+    fn finish<O: OutputOf<J>>(self, _: O) {}
 }
+
+fn process(job: Attempt<SendWelcome>) {
+    job.finish(CrmRecord);
+}
+
+fn main() {}

@@ -1,13 +1,10 @@
 use queuert::{Entry, IntoStep, JobTypes};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 struct Provision;
 
 #[derive(Serialize)]
 struct SendWelcome;
-
-#[derive(Serialize, Deserialize)]
-struct SyncCrm<'a>(&'a str);
 
 #[derive(JobTypes)]
 enum Onboarding {

@@ -24,11 +24,11 @@ enum Onboarding {
     SyncCrm(SyncCrm),
     #[job(continues = [Ping])]
     Ping(Ping),
-    #[job(entry, blockers = SendWelcome)]
+    #[job(entry, blockers = (Provision))]
     Report(Report),
     #[job(output = ())]
     Lost(Lost),
-    #[job(entry, output = ())]
+    #[job(entry, output = (), blockers = SendWelcome)]
     Nothing,
 }
 
@@ -39,17 +39,23 @@ where
 {
 }
 
-// The bounds of `attempt.continue_with(..)`, for an attempt of a `J`.
-fn continue_with<J: JobType, N: IntoStep>(_: J, _: N)
-where
-    N::Job: ContinuationOf<J>,
-{
+// The bounds of `Attempt::continue_with`.
+struct Attempt<J>(J);
+impl<J: JobType> Attempt<J> {
+    fn continue_with<N: IntoStep>(self, _: N)
+    where
+        N::Job: ContinuationOf<J>,
+    {
+    }
 }
 
-// None of these is reported on top.
+// Nothing below is reported on top.
 fn main() {
     start(Provision);
     start(Lost);
-    continue_with(Provision, SendWelcome);
-    let chain: ChainRef<Provision>;
+    start(Report);
+}
+
+fn process(job: Attempt<Provision>, chain: ChainRef<Provision>) {
+    job.continue_with(Report.blocked_by(chain));
 }

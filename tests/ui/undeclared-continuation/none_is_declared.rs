@@ -20,13 +20,18 @@ enum Onboarding {
     SyncCrm(SyncCrm),
 }
 
-// The bounds of `attempt.continue_with(..)`, for an attempt of a `J`.
-fn continue_with<J: JobType, N: IntoStep>(_: J, _: N)
-where
-    N::Job: ContinuationOf<J>,
-{
+// The bounds of `Attempt::continue_with`.
+struct Attempt<J>(J);
+impl<J: JobType> Attempt<J> {
+    fn continue_with<N: IntoStep>(self, _: N)
+    where
+        N::Job: ContinuationOf<J>,
+    {
+    }
 }
 
-fn main() {
-    continue_with(SyncCrm, SendWelcome);
+fn process(job: Attempt<SyncCrm>) {
+    job.continue_with(SendWelcome);
 }
+
+fn main() {}
