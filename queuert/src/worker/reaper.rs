@@ -44,11 +44,11 @@ pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> usize {
     let Ok(reaped) = result else {
         return 0;
     };
-    let mut effects = Effects::default();
+    let mut effects = Effects::new(runtime.client.hub());
     for ReapedJob { job, owner, expired_at } in &reaped {
         let info = JobInfo::of(job);
         effects.lease_lost(job.id);
-        effects.event(Event::JobReaped {
+        effects.event(|| Event::JobReaped {
             job: info.clone(),
             owner: owner.clone(),
             expired_at: *expired_at,

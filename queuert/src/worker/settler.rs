@@ -103,7 +103,7 @@ async fn answer<S: StateAdapter>(
     batch: Vec<SettleRequest>,
     results: Vec<Settled>,
 ) -> Vec<SettleRequest> {
-    let mut effects = Effects::default();
+    let mut effects = Effects::new(runtime.client.hub());
     let mut postponed = Vec::new();
     for (request, settled) in batch.into_iter().zip(results) {
         if settled == Settled::Busy {
