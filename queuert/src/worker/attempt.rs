@@ -28,7 +28,7 @@ pub(crate) struct Shared<S: StateAdapter> {
     pub(crate) client: Client<S>,
     pub(crate) record: JobRecord,
     pub(crate) blockers: Vec<ChainRecord>,
-    pub(crate) info: AttemptInfo,
+    pub(crate) info: Arc<AttemptInfo>,
     pub(crate) fence: Fence,
     pub(crate) abort: AbortHandle,
     pub(crate) middlewares: Middlewares<S>,

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::health::{Backoff, Health};
-use super::run::run_attempt;
+use super::run::{Attempt, run_attempt};
 use super::runtime::Runtime;
 use super::settler::SettleRequest;
 use super::signal::AbortReason;
@@ -52,10 +52,12 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             break;
         }
         for job in claimed.jobs {
+            let Some(attempt) = Attempt::new(&runtime, job, claimed_at) else {
+                continue;
+            };
             let slot = idle.split(1);
-            let runtime = Arc::clone(&runtime);
             attempts.spawn(async move {
-                run_attempt(runtime, job, claimed_at).await;
+                run_attempt(attempt).await;
                 drop(slot);
             });
         }
