@@ -79,6 +79,10 @@ async fn idle_slots<S: StateAdapter>(runtime: &Runtime<S>, slots: &Arc<Semaphore
         () = runtime.stop.cancelled() => return None,
         slot = Arc::clone(slots).acquire_owned() => slot.ok()?,
     };
+    if slots.available_permits() + 1 < runtime.settings.concurrency {
+        // Other attempts may be about to end: those that are ready to go on do so first, and share this claim.
+        tokio::task::yield_now().await;
+    }
     let more = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
     if more > 0
         && let Ok(others) = Arc::clone(slots).try_acquire_many_owned(more)
