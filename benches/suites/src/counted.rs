@@ -25,9 +25,9 @@ impl<S> Counted<S> {
     }
 
     /// Takes the counts so far, each divided by `units`.
-    pub(crate) fn take(&self, units: usize) -> BTreeMap<&'static str, f64> {
+    pub(crate) fn take(&self, units: usize) -> BTreeMap<String, f64> {
         let calls = std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner));
-        let per_unit = |(verb, count)| (verb, count as f64 / units as f64);
+        let per_unit = |(verb, count): (&str, usize)| (verb.to_owned(), count as f64 / units as f64);
         calls.into_iter().map(per_unit).collect()
     }
 

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use measure::{BoxError, Suite};
 
 /// Adding a suite is a module with such a function, and a line here.
-const SUITES: &[(&str, fn(&Options) -> Suite)] = &[("memory", memory::suite)];
+const SUITES: &[(&str, MakeSuite)] = &[("memory", memory::suite)];
+
+type MakeSuite = fn(&Options) -> Suite;
 
 /// What the command line says.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ struct Options {
     only: String,
     /// The jobs of a round are divided by this, for a quick look.
     divide: usize,
+    /// Run this case once, in this process, and print its figures: how the suite calls itself.
+    case: Option<String>,
 }
 
 /// Two, because the figures that we promise are for two cores.
@@ -49,15 +53,20 @@ fn run(options: &Options) -> Result<(), BoxError> {
     let Some((_, suite)) = SUITES.iter().find(|(name, _)| *name == options.suite) else {
         return Err(format!("there is no suite `{}`", options.suite).into());
     };
+    let suite = suite(options);
+    let Some(name) = &options.case else {
+        let results = measure::run(suite, options)?;
+        return Ok(report::print(&results)?);
+    };
+    let case = suite.cases.iter().find(|case| case.name == *name);
+    let case = case.ok_or_else(|| format!("there is no case `{name}`"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CORES)
         .enable_time()
         .build()?;
     // On the runtime, as a service would be: the main thread has no place in its queues.
-    let (suite, rounds, only) = (suite(options), options.rounds, options.only.clone());
-    let results = runtime.block_on(runtime.spawn(measure::run(suite, rounds, only)))??;
-    report::print(&results)?;
-    Ok(())
+    let figures = runtime.block_on(runtime.spawn((case.run)()))??;
+    Ok(report::print_figures(&figures)?)
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -67,6 +76,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
         rounds: 5,
         only: String::new(),
         divide: 1,
+        case: None,
     };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("`{name}` needs a value"))?;
@@ -76,6 +86,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--rounds" => options.rounds = number?,
             "--divide" => options.divide = number?,
             "--only" => options.only = value,
+            "--case" => options.case = Some(value),
             _ => return Err(format!("unknown option `{name}`")),
         }
     }

@@ -1,15 +1,22 @@
 //! Runs the cases of a suite in interleaved rounds, and reads what they cost from the operating system.
+//!
+//! Every case of every round is a process of its own, so that none inherits the heap of another and the peak of its
+//! memory is its own.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
 use std::pin::Pin;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::Options;
+
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Running = Pin<Box<dyn Future<Output = Result<Vec<Figure>, BoxError>> + Send>>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Vec<Figure>, BoxError>> + Send>>;
 
 /// Cases that are compared with one another.
 pub(crate) struct Suite {
@@ -21,14 +28,14 @@ pub(crate) struct Suite {
 
 /// Something that is run once per round.
 pub(crate) struct Case {
-    name: String,
-    run: Box<dyn Fn() -> Running + Send + Sync>,
+    pub(crate) name: String,
+    pub(crate) run: Box<dyn Fn() -> Running>,
 }
 
 impl Case {
     pub(crate) fn new<F, Fut>(name: impl Into<String>, run: F) -> Self
     where
-        F: Fn() -> Fut + Send + Sync + 'static,
+        F: Fn() -> Fut + 'static,
         Fut: Future<Output = Result<Vec<Figure>, BoxError>> + Send + 'static,
     {
         Self {
@@ -39,26 +46,27 @@ impl Case {
 }
 
 /// One measured value of a round.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Figure {
     pub(crate) name: String,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     pub(crate) value: f64,
     pub(crate) cost: Option<Cost>,
 }
 
 /// What the work cost, per unit.
-#[derive(Clone, Debug)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) cpu_micros: Option<f64>,
     pub(crate) peak_megabytes: Option<f64>,
     /// Calls of the state adapter.
-    pub(crate) verbs: Option<BTreeMap<&'static str, f64>>,
+    pub(crate) verbs: Option<BTreeMap<String, f64>>,
 }
 
 /// The figures of all rounds under one name.
 pub(crate) struct Row {
     pub(crate) name: String,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     pub(crate) values: Vec<f64>,
     pub(crate) costs: Vec<Cost>,
 }
@@ -69,12 +77,13 @@ pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
 }
 
-pub(crate) async fn run(suite: Suite, rounds: usize, only: String) -> Result<Results, BoxError> {
+pub(crate) fn run(suite: Suite, options: &Options) -> Result<Results, BoxError> {
+    let rounds = options.rounds;
     let mut rows: Vec<Row> = Vec::new();
     for round in 1..=rounds {
-        for case in suite.cases.iter().filter(|case| case.name.contains(&only)) {
+        for case in suite.cases.iter().filter(|case| case.name.contains(&options.only)) {
             eprintln!("round {round} of {rounds}: {}", case.name);
-            for figure in (case.run)().await? {
+            for figure in run_apart(&options.suite, &case.name, options.divide)? {
                 let place = rows.iter().position(|row| row.name == figure.name);
                 let place = place.unwrap_or_else(|| {
                     rows.push(Row {
@@ -102,6 +111,16 @@ pub(crate) async fn run(suite: Suite, rounds: usize, only: String) -> Result<Res
     })
 }
 
+fn run_apart(suite: &str, case: &str, divide: usize) -> Result<Vec<Figure>, BoxError> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([suite, "--case", case, "--divide", &divide.to_string()]);
+    let output = command.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("`{case}` failed").into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
 /// Time and processor time from its creation on.
 pub(crate) struct Stopwatch {
     started: Instant,
@@ -110,8 +129,6 @@ pub(crate) struct Stopwatch {
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        // Makes the peak of resident memory that of this case. Where it is not allowed, the peak is of the process.
-        let _ = fs::write("/proc/self/clear_refs", "5");
         Self {
             cpu: cpu_time(),
             started: Instant::now(),
@@ -127,7 +144,7 @@ impl Stopwatch {
         let count = count as f64;
         Figure {
             name: name.into(),
-            unit,
+            unit: unit.to_owned(),
             value: count / elapsed.as_secs_f64(),
             cost: Some(Cost {
                 cpu_micros: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / count),

@@ -37,7 +37,6 @@ struct Third {
 }
 
 #[derive(JobTypes)]
-#[expect(dead_code, reason = "the derive reads the variants, nobody makes them")]
 enum Benchmarks {
     #[job(entry, output = ())]
     Noop(Noop),
@@ -72,7 +71,7 @@ pub(crate) fn suite(options: &Options) -> Suite {
     for batch in [1, 100, 1_000] {
         for tasks in [1, CORES] {
             cases.push(Case::new(
-                format!("start, batches of {batch}, {tasks} tasks"),
+                format!("start in batches of {batch}, tasks: {tasks}"),
                 move || start(chains, batch, tasks),
             ));
         }
@@ -282,7 +281,7 @@ async fn start(chains: usize, batch: usize, tasks: usize) -> Result<Vec<Figure>,
         last.extend(task.await??);
     }
     let figure = stopwatch.rate(
-        format!("start, batches of {batch}, {tasks} tasks"),
+        format!("start in batches of {batch}, tasks: {tasks}"),
         "chains/s",
         share * tasks,
     );
@@ -326,7 +325,7 @@ async fn latency(samples: usize) -> Result<Vec<Figure>, BoxError> {
     let micros = sorted(micros);
     let figure = |name: &str, part| Figure {
         name: format!("start to processor, idle workers, {name}"),
-        unit: "µs",
+        unit: "µs".to_owned(),
         value: quantile(&micros, part),
         cost: None,
     };

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::measure::{Cost, Results, Row, quantile, sorted};
+use crate::measure::{Cost, Figure, Results, Row, quantile, sorted};
 
 pub(crate) fn print(results: &Results) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -38,6 +38,12 @@ pub(crate) fn print(results: &Results) -> io::Result<()> {
         )?;
     }
     writeln!(out, "\n{}", as_json(results))
+}
+
+/// For the process that runs the suite.
+pub(crate) fn print_figures(figures: &[Figure]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(figures)?)
 }
 
 /// The median of a cost over the rounds.

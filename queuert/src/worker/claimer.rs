@@ -56,10 +56,11 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
                 continue;
             };
             let slot = idle.split(1);
-            attempts.spawn(async move {
+            // Boxed, because spawning moves a future about a dozen times and this one is large.
+            attempts.spawn(Box::pin(async move {
                 run_attempt(attempt).await;
                 drop(slot);
-            });
+            }));
         }
         runtime.demand.set(idle.num_permits());
         drop(idle);
