@@ -384,38 +384,37 @@ async fn create<S: StateAdapter>(
     chains: &[NewChain],
 ) -> Result<Vec<CreatedChain>, Error> {
     let created = client.state().create_chains(within, chains).await??;
-    let listened_to = client.hub().is_listened_to();
     for (chain, created) in chains.iter().zip(&created) {
         if !created.deduplicated && created.status == JobStatus::Pending {
             effects.jobs_available(&chain.job.type_name, 1);
         }
-        if listened_to {
-            events_of(chain, created, effects);
-        }
+        events_of(chain, created, effects);
     }
     Ok(created)
 }
 
 fn events_of(chain: &NewChain, created: &CreatedChain, effects: &mut Effects) {
-    let type_name = chain.job.type_name.clone();
+    let type_name = || chain.job.type_name.clone();
     if created.deduplicated {
-        let chain = created.id;
-        effects.event(Event::ChainDeduplicated { chain, type_name });
+        effects.event(|| Event::ChainDeduplicated {
+            chain: created.id,
+            type_name: type_name(),
+        });
         return;
     }
-    let job = JobInfo {
+    let job = || JobInfo {
         id: chain.job.id,
-        type_name: type_name.clone(),
+        type_name: type_name(),
         chain_id: created.id,
-        chain_type: type_name.clone(),
+        chain_type: type_name(),
     };
-    effects.event(Event::ChainCreated {
+    effects.event(|| Event::ChainCreated {
         chain: created.id,
-        type_name,
+        type_name: type_name(),
     });
-    effects.event(Event::JobCreated(job.clone()));
+    effects.event(|| Event::JobCreated(job()));
     if created.status == JobStatus::Blocked {
-        effects.event(Event::JobBlocked(job));
+        effects.event(|| Event::JobBlocked(job()));
     }
 }
 

@@ -43,6 +43,15 @@ pub(crate) async fn settle_loop<S: StateAdapter>(
         if received == 0 {
             break;
         }
+        if batch.len() < runtime.in_flight().len() {
+            // Those attempts that are ready to end do so first and share this batch. Nobody waits for a clock.
+            tokio::task::yield_now().await;
+            while batch.len() < BATCH
+                && let Ok(request) = queue.try_recv()
+            {
+                batch.push(request);
+            }
+        }
         batch.append(&mut postponed);
         postponed = settle_batch(&runtime, std::mem::take(&mut batch)).await;
     }
@@ -108,7 +117,7 @@ async fn answer<S: StateAdapter>(
     batch: Vec<SettleRequest>,
     results: Vec<Settled>,
 ) -> Vec<SettleRequest> {
-    let mut effects = Effects::default();
+    let mut effects = Effects::new(runtime.client.hub());
     let mut postponed = Vec::new();
     for (request, settled) in batch.into_iter().zip(results) {
         if settled == Settled::Busy {
