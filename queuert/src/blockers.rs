@@ -95,7 +95,7 @@ impl<A: Entry> BlockerSpec for Many<A> {
 
 /// The chains given as blockers: a handle, a tuple of handles, or an array, slice or `Vec` of them.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not name blockers",
+    message = "`{Self}` is not a chain to wait for",
     note = "pass one chain handle, a tuple of them, or an array, slice or `Vec` of handles of one type"
 )]
 pub trait Blockers {

@@ -16,16 +16,44 @@ use crate::settings::JobDefaults;
 use crate::step::Step;
 use crate::worker::RawAttempt;
 
+// `JobInput` and `JobOutput` say by themselves how a value is written and read, and do not have serde's traits as
+// supertraits: the compiler reports each supertrait that is missing, in serde's words and once per use, before it
+// reports ours.
+
 /// What the input of a job must be able to do. Implemented for every type that can.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the input of a job",
     label = "this input cannot be stored and read back",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`; it must also own its data and be `Send + Sync`"
 )]
-pub trait JobInput: Serialize + DeserializeOwned + Send + Sync + 'static {}
+pub trait JobInput: Sized + Send + Sync + 'static {
+    /// Writes the input as it is stored. For queuert itself: [`Payload::encode`] is the same for everyone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Payload::encode`].
+    #[doc(hidden)]
+    fn encode(&self) -> Result<Payload, PayloadError>;
+
+    /// Reads a stored input. For queuert itself: [`Payload::decode`] is the same for everyone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Payload::decode`].
+    #[doc(hidden)]
+    fn decode(stored: &Payload) -> Result<Self, PayloadError>;
+}
 
 #[diagnostic::do_not_recommend]
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {}
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {
+    fn encode(&self) -> Result<Payload, PayloadError> {
+        Payload::encode(self)
+    }
+
+    fn decode(stored: &Payload) -> Result<Self, PayloadError> {
+        stored.decode()
+    }
+}
 
 /// What the output of a chain must be able to do. Implemented for every type that can.
 #[diagnostic::on_unimplemented(
@@ -33,10 +61,34 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {}
     label = "this output cannot be stored and read back",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`; it must also own its data and be `Send + Sync`"
 )]
-pub trait JobOutput: Serialize + DeserializeOwned + Send + Sync + 'static {}
+pub trait JobOutput: Sized + Send + Sync + 'static {
+    /// Writes the output as it is stored. For queuert itself: [`Payload::encode`] is the same for everyone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Payload::encode`].
+    #[doc(hidden)]
+    fn encode(&self) -> Result<Payload, PayloadError>;
+
+    /// Reads a stored output. For queuert itself: [`Payload::decode`] is the same for everyone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Payload::decode`].
+    #[doc(hidden)]
+    fn decode(stored: &Payload) -> Result<Self, PayloadError>;
+}
 
 #[diagnostic::do_not_recommend]
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {}
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {
+    fn encode(&self) -> Result<Payload, PayloadError> {
+        Payload::encode(self)
+    }
+
+    fn decode(stored: &Payload) -> Result<Self, PayloadError> {
+        stored.decode()
+    }
+}
 
 /// A job type: the struct that is its input, with a stable name, defaults and blockers.
 #[diagnostic::on_unimplemented(
@@ -45,9 +97,6 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {}
     note = "wrap `{Self}` in a variant of an enum that has `#[derive(JobTypes)]`"
 )]
 pub trait JobType: JobInput {
-    /// The enum of job types that this one belongs to.
-    type Types: JobTypes;
-
     /// The blockers that a job of this type waits for: `()`, [`One`](crate::One), a tuple of entry types or
     /// [`Many`](crate::Many).
     type Blockers: BlockerSpec;
@@ -65,7 +114,7 @@ pub trait JobType: JobInput {
     fn blocked_by<B>(self, blockers: B) -> Step<Self>
     where
         B: Blockers,
-        Self: WaitsFor<B::Kind>,
+        B::Kind: AwaitedBy<Self>,
     {
         Step::blocked(self, blockers)
     }
@@ -78,7 +127,7 @@ pub trait JobType: JobInput {
 )]
 pub trait JobTypes: Sized + 'static {
     /// The enum of attempts: one variant per job type, to `match` exhaustively.
-    type Attempt<S: StateAdapter>: Send;
+    type Attempt<S: StateAdapter>;
 
     /// The names of all job types, in the order of the variants.
     const NAMES: &'static [&'static str];
@@ -99,9 +148,9 @@ pub trait JobTypes: Sized + 'static {
 
 /// A job type that chains may start with.
 #[diagnostic::on_unimplemented(
-    message = "a chain cannot start with `{Self}`: it is not an entry",
+    message = "no chain starts with `{Self}`: it is not an entry",
     label = "not an entry job type",
-    note = "mark its variant with `#[job(entry)]`, or start the chain with the entry that leads to it"
+    note = "mark the variant that wraps it with `#[job(entry)]`, or name the entry that leads to it"
 )]
 pub trait Entry: JobType {
     /// What a chain that starts with this job gives: the type that all its ends share, or an enum of them.
@@ -115,37 +164,46 @@ pub trait Entry: JobType {
     fn decode_output(finished_by: &str, output: &Payload) -> Result<Self::Output, PayloadError>;
 }
 
+// The relations below do not have `JobType` as a supertrait, although only job types have them: an input that cannot be
+// stored would be reported again for each of them.
+
 /// A job type that a `Previous` may continue with.
 #[diagnostic::on_unimplemented(
     message = "`{Previous}` does not continue with `{Self}`",
     label = "`{Self}` is not a declared continuation of `{Previous}`",
     note = "add `{Self}` to `#[job(continues = [..])]` of `{Previous}`, or continue with a declared one"
 )]
-pub trait ContinuationOf<Previous: JobType>: JobType {}
+pub trait ContinuationOf<Previous> {}
 
 /// The type that a job of type `J` finishes its chain with.
 #[diagnostic::on_unimplemented(
     message = "`{J}` does not finish its chain with `{Self}`",
     label = "`{Self}` is not the declared output of `{J}`",
-    note = "a job finishes with the type in its `#[job(output = ..)]`; one without it cannot finish its chain: end it with `continue_with(..)`, or declare `#[job(output = {Self})]` on `{J}`"
+    note = "if `{J}` declares another type in `#[job(output = ..)]`, finish with that, or declare this one",
+    note = "if it declares none, it cannot finish its chain: end it with `continue_with(..)`, or declare an output"
 )]
-pub trait OutputOf<J: JobType>: JobOutput {}
+pub trait OutputOf<J>: JobOutput {}
 
 /// A job type that waits for no other chain.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` waits for blockers, and none were given",
-    label = "blockers missing",
-    note = "give the chains that it declares in `#[job(blockers = ..)]`: `{Self} {{ .. }}.blocked_by(..)`"
+    message = "`{Self}` is not a job that can be created without blockers",
+    label = "its blockers are missing, or it is no job type",
+    note = "if `{Self}` declares chains to wait for in `#[job(blockers = ..)]`, give them: `{Self} {{ .. }}.blocked_by(..)`",
+    note = "if it is not a job type yet, wrap it in a variant of an enum that has `#[derive(JobTypes)]`"
 )]
-pub trait Unblocked: JobType {}
+pub trait Unblocked {}
 
-/// A job type that waits for blockers of kind `Kind`.
+/// The blockers that a `J` waits for: [`One`](crate::One), a tuple of entry types or [`Many`](crate::Many).
+///
+/// Implemented by what is given, not by the job that it is given to: the compiler then names both, where it would
+/// otherwise only say that two types differ.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not wait for blockers of the kind `{Kind}`",
-    label = "not the declared blockers of `{Self}`",
-    note = "give exactly the chains that `{Self}` declares in `#[job(blockers = ..)]`, in that order; a job type without it takes none"
+    message = "`{J}` does not wait for `{Self}`",
+    label = "not the blockers that `{J}` declares",
+    note = "give exactly the chains in `#[job(blockers = ..)]` of `{J}`, in that order; without it, `{J}` waits for none",
+    note = "`One<A>` is the handle of a chain of `A`, `(A, B)` a tuple of two, `Many<A>` a `Vec`, slice or array of them"
 )]
-pub trait WaitsFor<Kind>: JobType {}
+pub trait AwaitedBy<J> {}
 
 /// An entry job type whose chain a `J` waits for, so that its output can be read by name.
 #[diagnostic::on_unimplemented(

@@ -1,4 +1,67 @@
 //! Durable, typed job chains that live in your own database.
+//!
+//! ```
+//! use queuert::memory::{Attempt, MemoryState};
+//! use queuert::{Client, JobTypes};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Fetch { url: String }
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Store { body: String }
+//!
+//! #[derive(JobTypes)]
+//! enum Import {
+//!     #[job(entry, continues = [Store])]
+//!     Fetch(Fetch),
+//!     #[job(output = usize)]
+//!     Store(Store),
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), queuert::Error> {
+//! let client = Client::new(MemoryState::new());
+//! let workers = client
+//!     .worker()
+//!     .process(|job: Attempt<Fetch>| async move {
+//!         let body = format!("what {} says", job.url);
+//!         job.continue_with(Store { body })
+//!     })
+//!     .process(|job: Attempt<Store>| async move {
+//!         let length = job.body.len();
+//!         job.finish(length)
+//!     })
+//!     .start()
+//!     .await?;
+//!
+//! let chain = client.start(Fetch { url: "it".into() }).await?;
+//! assert_eq!(client.wait(&chain).await?, 12);
+//! workers.stop().await;
+//! # Ok(()) }
+//! ```
+//!
+//! # Concepts
+//!
+//! - A **job** is a unit of work of one **job type**, with typed input. A **chain** is the jobs that follow one another
+//!   from an **entry**; its id is its first job's. A job *finishes* its chain with a typed output or *continues* it with
+//!   the next typed job. A job may wait for other chains, its **blockers**, and read their outputs. Derive [`JobTypes`]
+//!   on an enum to declare all of that.
+//! - The [`Client`] starts, reads, waits for and changes chains, inside the caller's own transaction wherever it writes.
+//! - [Workers](WorkerBuilder) run jobs in this process. An [`Attempt`] holds a **lease**; when it loses it, its
+//!   [signal](AbortSignal) fires and nothing that it writes can be committed.
+//! - [Middlewares](Middleware) wrap attempts. [Events](Event) tell what happened.
+//! - Three seams, in [`adapter`]: where jobs are kept, what carries hints, who is told. [`memory`] has adapters that
+//!   need nothing.
+//! - [`testing`] is for your own tests.
+//!
+//! # Features
+//!
+//! | feature | default | what |
+//! |---|---|---|
+//! | `derive` | yes | `#[derive(JobTypes)]` |
+//!
+//! The library runs on tokio.
 
 #[doc(hidden)]
 pub mod __private;
@@ -37,7 +100,7 @@ pub use graph::{Graph, GraphBlockers, GraphType};
 pub use id::{ChainId, Fence, JobId, WorkerId};
 pub use job::{AttemptError, Job, JobRecord, JobStatus, Lease, TypeName};
 pub use job_type::{
-    BlockerOf, ContinuationOf, Entry, JobInput, JobOutput, JobType, JobTypes, OutputOf, Unblocked, WaitsFor,
+    AwaitedBy, BlockerOf, ContinuationOf, Entry, JobInput, JobOutput, JobType, JobTypes, OutputOf, Unblocked,
 };
 pub use pagination::{Cursor, Page};
 pub use payload::{Payload, PayloadError};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::blockers::Blockers;
 use crate::deduplication::Deduplication;
 use crate::id::{ChainId, JobId};
-use crate::job_type::{JobType, Unblocked, WaitsFor};
+use crate::job_type::{AwaitedBy, JobType, Unblocked};
 use crate::time::{Schedule, Timestamp};
 
 /// A job that is about to be created: its input, its blockers and its settings.
@@ -53,7 +53,7 @@ impl<J: JobType> Step<J> {
     pub fn blocked<B>(input: J, blockers: B) -> Self
     where
         B: Blockers,
-        J: WaitsFor<B::Kind>,
+        B::Kind: AwaitedBy<J>,
     {
         let blockers = blockers.chain_ids();
         Self {
@@ -64,7 +64,10 @@ impl<J: JobType> Step<J> {
             },
         }
     }
+}
 
+// Not bounded, so that a step which could not be made is reported where it is made and not again at each setting.
+impl<J> Step<J> {
     /// Runs it after a delay, measured by the store's clock. Default: at once.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.settings.schedule = Schedule::After(delay);
@@ -115,7 +118,7 @@ pub trait IntoStep {
     fn into_step(self) -> Step<Self::Job>;
 }
 
-impl<J: Unblocked> IntoStep for J {
+impl<J: JobType + Unblocked> IntoStep for J {
     type Job = J;
 
     fn into_step(self) -> Step<J> {

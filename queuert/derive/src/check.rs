@@ -142,7 +142,7 @@ fn blockers_are_entries(types: &Types, variant: &Variant, problems: &mut Problem
         let Some(blocker) = types.named_by(ty).map(|index| &types.variants[index]) else {
             continue;
         };
-        if !blocker.settings.entry {
+        if blocker.settings.entry.is_none() {
             problems.add(
                 ty.span(),
                 format!(
@@ -179,7 +179,7 @@ fn goes_somewhere(variant: &Variant, problems: &mut Problems) {
 
 fn every_type_is_reached(types: &Types, graph: &Graph, uncertain: &[bool], problems: &mut Problems) {
     let entries: Vec<_> = (0..types.variants.len())
-        .filter(|&index| types.variants[index].settings.entry)
+        .filter(|&index| types.variants[index].settings.entry.is_some())
         .collect();
     if entries.is_empty() {
         if !types.variants.is_empty() {
@@ -292,7 +292,7 @@ pub(crate) fn output_name(entry: &Variant) -> Ident {
 fn generated_names_are_free(types: &Types, graph: &Graph, problems: &mut Problems) {
     let mut generated = vec![attempt_name(types)];
     for (index, variant) in types.variants.iter().enumerate() {
-        if variant.settings.entry && !share_one_type(&ends(types, graph, index)) {
+        if variant.settings.entry.is_some() && !share_one_type(&ends(types, graph, index)) {
             generated.push(output_name(variant));
         }
     }

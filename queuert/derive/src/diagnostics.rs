@@ -48,7 +48,7 @@ pub(crate) fn quoted(names: impl IntoIterator<Item = impl Display>) -> String {
 
 /// The candidate that a misspelt name most likely means.
 pub(crate) fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.chars().count() / 3).max(1);
+    let limit = name.chars().count().div_ceil(3);
     candidates
         .into_iter()
         .map(|candidate| (distance(&name.to_lowercase(), &candidate.to_lowercase()), candidate))

@@ -24,6 +24,9 @@ pub trait ObservabilityAdapter: Send + Sync + 'static {
     }
 }
 
+/// Records nothing.
+impl ObservabilityAdapter for () {}
+
 /// The span of one attempt. Dropped without `end`, the attempt was abandoned.
 pub trait AttemptSpan: Send {
     /// The processor is about to be polled on this thread.

@@ -31,13 +31,15 @@ impl StateAdapter for MemoryState {
 
     async fn commit(&self, mut transaction: MemoryTransaction) -> Result<(), StateError> {
         self.check_connection(&transaction)?;
-        let overlay = std::mem::take(&mut transaction.connection.overlay);
+        let overlay = std::mem::take(&mut transaction.overlay);
+        let held = std::mem::take(&mut transaction.held);
         let mut inner = self.lock();
-        let Inner { store, .. } = &mut *inner;
+        let Inner { store, locks, .. } = &mut *inner;
         store.apply(overlay, self.clock().now());
+        // In the same critical section, so that nobody finds what was committed still locked.
+        locks.end(transaction.id, &held);
+        // The transaction takes the lock once more when it goes.
         drop(inner);
-        // The locks go after the changes are there for everyone.
-        drop(transaction);
         Ok(())
     }
 
@@ -65,7 +67,7 @@ impl StateAdapter for MemoryState {
         within: Option<&mut MemoryConnection>,
         chains: &[NewChain],
     ) -> Result<Result<Vec<CreatedChain>, Refusal>, StateError> {
-        let keys = |_: &View<'_>| create::keys(chains);
+        let keys = |view: &View<'_>| create::keys(view, chains);
         self.run(within, keys, |view| create::apply(view, chains)).await
     }
 
@@ -93,6 +95,9 @@ impl StateAdapter for MemoryState {
             let mut believed = stale.clone();
             let apply = |view: &mut View<'_>| settle::apply(view, fencing, settlements, Some(&mut believed));
             return self.run(within, keys, apply).await;
+        }
+        if within.is_none() {
+            return Ok(self.run_now(|view, locks, _| settle::apply_unlocked(view, locks, fencing, settlements)));
         }
         let keys = |view: &View<'_>| settle::keys(view, fencing, settlements, None);
         let apply = |view: &mut View<'_>| settle::apply(view, fencing, settlements, None);
@@ -123,7 +128,7 @@ impl StateAdapter for MemoryState {
         connection: &mut MemoryConnection,
         chain: ChainId,
     ) -> Result<Option<JobRecord>, StateError> {
-        let keys = |_: &View<'_>| vec![Key::Chain(chain)];
+        let keys = |view: &View<'_>| view.chain_keys(&[chain]).collect();
         let read = |view: &mut View<'_>| view.latest(chain).map(|row| row.job.clone());
         self.run(Some(connection), keys, read).await
     }
@@ -142,7 +147,7 @@ impl StateAdapter for MemoryState {
         within: Option<&mut MemoryConnection>,
         chains: &[ChainId],
     ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
-        let keys = |_: &View<'_>| operate::chain_keys(chains);
+        let keys = |view: &View<'_>| view.chain_keys(chains).collect();
         self.run(within, keys, |view| operate::cancel(view, chains)).await
     }
 
@@ -160,7 +165,7 @@ impl StateAdapter for MemoryState {
         within: Option<&mut MemoryConnection>,
         delete: &DeleteChains,
     ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
-        let keys = |view: &View<'_>| operate::chain_keys(&operate::deletion(view, delete));
+        let keys = |view: &View<'_>| view.chain_keys(&operate::deletion(view, delete)).collect();
         self.run(within, keys, |view| operate::delete(view, delete)).await
     }
 

@@ -7,10 +7,10 @@ use crate::adapter::{CreatedChain, NewChain, NewJob, Refusal};
 use crate::id::ChainId;
 use crate::job::{JobRecord, JobStatus, TypeName};
 
-pub(super) fn keys(chains: &[NewChain]) -> Vec<Key> {
+pub(super) fn keys(view: &View<'_>, chains: &[NewChain]) -> Vec<Key> {
     let mut keys = Vec::with_capacity(chains.len());
     for chain in chains {
-        new_job_keys(&chain.job, &mut keys);
+        new_job_keys(view, &chain.job, &mut keys);
         if let Some(wanted) = &chain.deduplication {
             keys.push(Key::Deduplication(chain.job.type_name.clone(), wanted.key.clone()));
         }
@@ -19,10 +19,10 @@ pub(super) fn keys(chains: &[NewChain]) -> Vec<Key> {
 }
 
 /// The id, so that two creators of it wait for each other; and the blockers, so that either their end sees the new job
-/// or the new job sees their end.
-pub(super) fn new_job_keys(job: &NewJob, keys: &mut Vec<Key>) {
+/// or the new job sees their end. A blocker that is not there, or not there yet for others, is not waited for.
+pub(super) fn new_job_keys(view: &View<'_>, job: &NewJob, keys: &mut Vec<Key>) {
     keys.push(Key::Chain(job.id.as_chain()));
-    keys.extend(job.blockers.iter().copied().map(Key::Chain));
+    keys.extend(view.chain_keys(&job.blockers));
 }
 
 pub(super) fn apply(view: &mut View<'_>, chains: &[NewChain]) -> Result<Vec<CreatedChain>, Refusal> {

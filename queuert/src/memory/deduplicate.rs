@@ -63,6 +63,18 @@ impl KeyIndex {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn open_entries(&self) -> usize {
+        let keyed = self.0.values().flat_map(BTreeMap::values);
+        keyed.map(|keyed| keyed.open.len()).sum()
+    }
+
+    #[cfg(test)]
+    pub(super) fn all_entries(&self) -> usize {
+        let keyed = self.0.values().flat_map(BTreeMap::values);
+        keyed.map(|keyed| keyed.all.len()).sum()
+    }
+
     fn get(&self, type_name: &TypeName, key: &str) -> Option<&Keyed> {
         self.0.get(type_name)?.get(key)
     }

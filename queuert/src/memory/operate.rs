@@ -30,10 +30,6 @@ pub(super) fn trigger(view: &mut View<'_>, jobs: &[JobId]) -> Result<Vec<JobReco
     Ok(jobs.iter().filter_map(|id| view.job(*id)).collect())
 }
 
-pub(super) fn chain_keys(chains: &[ChainId]) -> Vec<Key> {
-    chains.iter().copied().map(Key::Chain).collect()
-}
-
 pub(super) fn cancel(view: &mut View<'_>, chains: &[ChainId]) -> Result<Vec<StoppedChain>, Refusal> {
     let mut latest = Vec::with_capacity(chains.len());
     for chain in chains {
@@ -62,10 +58,10 @@ pub(super) fn cancel(view: &mut View<'_>, chains: &[ChainId]) -> Result<Vec<Stop
 
 /// The chains; their blockers, so that none ends unseen; and their keys, so that nobody starts a chain with one.
 pub(super) fn retry_keys(view: &View<'_>, chains: &[ChainId]) -> Vec<Key> {
-    let mut keys = chain_keys(chains);
+    let mut keys: Vec<_> = view.chain_keys(chains).collect();
     for chain in chains {
         if let Some(latest) = view.latest(*chain) {
-            keys.extend(latest.blockers.iter().copied().map(Key::Chain));
+            keys.extend(view.chain_keys(&latest.blockers));
         }
         if let Some(first) = view.first(*chain)
             && let Some(key) = &first.job.deduplication_key

@@ -196,6 +196,22 @@ impl Queues {
         expired
     }
 
+    /// How many entries there are, and how many of them are this row's.
+    #[cfg(test)]
+    pub(super) fn count(&self, row: &Row) -> (usize, usize) {
+        let rank = self.rank(row);
+        let total = |queue: &Queue| queue.due.len() + queue.later.len() + queue.leases.len();
+        let queue = &self.types[row.type_index];
+        let until = row.job.lease.as_ref().map(|lease| lease.until);
+        let places = [
+            queue.due.contains(&(rank, row.job.id)),
+            queue.later.contains(&(row.job.scheduled_at, row.job.id)),
+            until.is_some_and(|until| queue.leases.contains(&(until, row.job.id))),
+        ];
+        let own = places.into_iter().filter(|present| *present).count();
+        (self.types.iter().map(total).sum(), own)
+    }
+
     pub(super) fn set_ageing_step(&mut self, step: Duration, rows: &Rows) {
         self.ageing_step = step;
         for index in 0..self.types.len() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::claim::{held, lost};
 use super::create::{check, new_job_keys, new_row};
-use super::locks::Key;
+use super::locks::{Key, Locks};
 use super::sabotage::{Fencing, StaleCompletions};
 use super::store::Row;
 use super::view::View;
@@ -36,7 +36,7 @@ pub(super) fn keys(
                 keys.extend(decided.map(|row| Key::Chain(row.job.chain_id)));
             }
             Outcome::Continue { next } => {
-                new_job_keys(next, &mut keys);
+                new_job_keys(view, next, &mut keys);
                 // Two continuations that close a circle together would not see each other unless each locks the
                 // whole way that it has looked at.
                 let mut seen = BTreeSet::new();
@@ -56,6 +56,26 @@ pub(super) fn apply(
     mut stale: Option<&mut StaleCompletions>,
 ) -> Vec<Settled> {
     let settle_one = |settlement| settle(view, fencing, settlement, stale.as_deref_mut());
+    settlements.iter().map(settle_one).collect()
+}
+
+/// Settles what no transaction has locked, and says of the rest that it is busy.
+pub(super) fn apply_unlocked(
+    view: &mut View<'_>,
+    locks: &Locks,
+    fencing: Fencing,
+    settlements: &[Settlement],
+) -> Vec<Settled> {
+    let settle_one = |settlement: &Settlement| {
+        let busy = !locks.is_empty() && {
+            let keys = keys(view, fencing, std::slice::from_ref(settlement), None);
+            locks.holder(&keys, None).is_some()
+        };
+        if busy {
+            return Settled::Busy;
+        }
+        settle(view, fencing, settlement, None)
+    };
     settlements.iter().map(settle_one).collect()
 }
 
@@ -239,16 +259,18 @@ fn continue_with(
 }
 
 /// Whether one of the chains is, or waits directly or through others for, `target`. `seen` gets every chain on the way.
+/// A dead or cancelled job counts as waiting too: a retry would make it so.
 fn waits_for(view: &View<'_>, chains: &[ChainId], target: ChainId, seen: &mut BTreeSet<ChainId>) -> bool {
     let mut ahead = chains.to_vec();
     let mut found = false;
     while let Some(chain) = ahead.pop() {
         found |= chain == target;
-        if seen.insert(chain)
-            && let Some(row) = view.latest(chain)
-            && row.job.status == JobStatus::Blocked
+        if let Some(row) = view.latest(chain)
+            && seen.insert(chain)
+            && (row.job.status == JobStatus::Blocked || row.job.status.is_retryable())
         {
-            ahead.extend(row.blockers.iter().copied());
+            let open = row.blockers.iter().copied().filter(|chain| !view.is_completed(*chain));
+            ahead.extend(open);
         }
     }
     found

@@ -9,6 +9,8 @@ use super::overlay::Overlay;
 use super::queues::Queues;
 use crate::id::{ChainId, Fence, JobId};
 use crate::job::JobRecord;
+#[cfg(test)]
+use crate::job::JobStatus;
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
@@ -81,6 +83,43 @@ impl Store {
             self.queues.remove(&row);
             self.keys.remove(&row.job);
         }
+    }
+
+    /// Asserts that the indexes hold what the rows say, and nothing else.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let mut queued = 0;
+        let mut total = 0;
+        let mut edges = BTreeSet::new();
+        let mut keyed = 0;
+        for row in self.rows.values() {
+            let job = &row.job;
+            let (all, own) = self.queues.count(row);
+            let expected = usize::from(matches!(job.status, JobStatus::Pending | JobStatus::Running));
+            assert_eq!(own, expected, "{job:?}");
+            assert_eq!(job.lease.is_some(), job.status == JobStatus::Running, "{job:?}");
+            assert_eq!(job.ended_at.is_none(), job.status.is_open(), "{job:?}");
+            queued += own;
+            total = all;
+            keyed += usize::from(job.deduplication_key.is_some());
+            edges.extend(row.blockers.iter().map(|chain| (*chain, job.id)));
+            let first = &self.rows[&job.chain_id.first_job()];
+            let length = first.later.len() as u32;
+            let latest = first.later.last().copied().unwrap_or(first.job.id);
+            assert!(job.chain_index <= length);
+            assert!(job.id == latest || job.status == JobStatus::Completed, "{job:?}");
+            if job.status == JobStatus::Blocked {
+                let open = row.blockers.iter().any(|chain| {
+                    let first = &self.rows[&chain.first_job()];
+                    let latest = first.later.last().map_or(first, |id| &self.rows[id]);
+                    latest.job.status != JobStatus::Completed
+                });
+                assert!(open, "nothing blocks {job:?}");
+            }
+        }
+        assert_eq!(total, queued);
+        assert!(self.edges.is_subset(&edges));
+        assert_eq!(self.keys.all_entries(), keyed);
     }
 
     /// Makes the changes of a transaction the truth. Its locks guarantee that nobody changed these rows meanwhile.

@@ -1,7 +1,9 @@
 //! The store as one verb sees it: what is committed, under what its transaction has changed.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use super::locks::Key;
 use super::overlay::Overlay;
 use super::queues::{FIRST, LAST};
 use super::store::{Row, Store};
@@ -44,6 +46,12 @@ impl View<'_> {
             Some(id) => self.row(*id),
             None => Some(first),
         }
+    }
+
+    /// The locks of those chains that exist: what another transaction has not committed is not waited for.
+    pub(super) fn chain_keys(&self, chains: &[ChainId]) -> impl Iterator<Item = Key> {
+        let existing = chains.iter().filter(|chain| self.first(**chain).is_some());
+        existing.copied().map(Key::Chain)
     }
 
     pub(super) fn is_open(&self, chain: ChainId) -> bool {
@@ -134,8 +142,13 @@ impl View<'_> {
         let Some(overlay) = &mut self.overlay else {
             return self.store.update(id, self.now, change);
         };
-        let entry = overlay.rows.entry(id);
-        let slot = entry.or_insert_with(|| self.store.rows.get(&id).cloned());
+        let slot = match overlay.rows.entry(id) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => match self.store.rows.get(&id) {
+                Some(row) => entry.insert(Some(Arc::clone(row))),
+                None => return,
+            },
+        };
         if let Some(row) = slot {
             change(Arc::make_mut(row));
         }

@@ -117,10 +117,11 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                 let job = self.shared.record.id;
                 Err(Error::LeaseLost { job, reason }.into())
             }
-            // This transaction has not settled the job before, so whoever did used its fence behind its back.
-            Some(Settled::Repeated(_)) | None => Err(JobError::fatal(StateError::new(
+            // This transaction has not settled the job before, so whoever did used its fence behind its back; and a
+            // transaction waits for locks.
+            Some(Settled::Repeated(_) | Settled::Busy) | None => Err(JobError::fatal(StateError::new(
                 StateErrorKind::Corrupt,
-                "the state adapter says that this attempt was settled before it was",
+                "the state adapter gave an answer that a fenced settlement in a transaction cannot have",
             ))),
         }
     }

@@ -53,7 +53,7 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
         })
         .collect();
     if due.is_empty() {
-        // What could not be renewed has ended, so nothing is wrong any more as far as renewals can tell.
+        // A renewal that failed for an attempt that has ended since must not leave an idle worker degraded for ever.
         if runtime.in_flight().is_empty() {
             runtime.health.succeeded("renew");
         }
@@ -110,7 +110,10 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
             attempt.expires_at = sent_at + attempt.lease.duration;
             let info = attempt.info.clone();
             drop(in_flight);
-            hub.emit_with(|| Event::LeaseRenewed { attempt: info, until });
+            hub.emit_with(|| Event::LeaseRenewed {
+                attempt: (*info).clone(),
+                until,
+            });
         }
         // Somebody is about to complete, cancel or delete it, or has it locked for a moment.
         Renewal::Busy => attempt.doubted = true,
@@ -124,7 +127,10 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
             let info = attempt.info.clone();
             drop(in_flight);
             if first {
-                hub.emit_with(|| Event::LeaseLost { attempt: info, reason });
+                hub.emit_with(|| Event::LeaseLost {
+                    attempt: (*info).clone(),
+                    reason,
+                });
             }
         }
     }
@@ -139,9 +145,9 @@ fn give_up_expired<S: StateAdapter>(runtime: &Runtime<S>) {
             lost.push(attempt.info.clone());
         }
     }
-    for attempt in lost {
+    for info in lost {
         runtime.client.hub().emit_with(|| Event::LeaseLost {
-            attempt,
+            attempt: (*info).clone(),
             reason: AbortReason::Error,
         });
     }

@@ -95,7 +95,7 @@ pub(crate) struct InFlight {
     pub(crate) fence: Fence,
     pub(crate) lease: LeaseSettings,
     pub(crate) abort: AbortHandle,
-    pub(crate) info: AttemptInfo,
+    pub(crate) info: Arc<AttemptInfo>,
     /// When to renew the lease, and when it is surely over, by the process's clock.
     pub(crate) renew_at: Instant,
     pub(crate) expires_at: Instant,

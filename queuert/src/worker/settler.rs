@@ -1,11 +1,8 @@
 //! Group-commits the ends of attempts: the first goes at once, those that arrive meanwhile form the next batch.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use super::health::Backoff;
@@ -23,70 +20,68 @@ pub(crate) struct SettleRequest {
     pub(crate) reply: oneshot::Sender<Result<Settled, StateError>>,
 }
 
+/// How long an end waits before it is tried again, when a transaction is in its way.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
 /// The most ends in one statement: beyond it, latency grows for little.
 const BATCH: usize = 500;
-
-/// How long the next batch waits for the one before. One that takes longer waits for somebody's lock, say, and is
-/// left to itself: the other attempts are not to blame.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// How many batches may be left to themselves: enough for a few locked chains, few enough for a store in trouble.
-const MOST_ASIDE: usize = 16;
 
 pub(crate) async fn settle_loop<S: StateAdapter>(
     runtime: Arc<Runtime<S>>,
     mut queue: mpsc::UnboundedReceiver<SettleRequest>,
 ) {
     let mut batch = Vec::new();
-    let mut aside = FuturesUnordered::new();
+    // Ends that a transaction of somebody else is in the way of. They wait here, so that the others need not.
+    let mut postponed: Vec<SettleRequest> = Vec::new();
     loop {
         let received = tokio::select! {
             biased;
-            Some(()) = aside.next() => continue,
             received = queue.recv_many(&mut batch, BATCH) => received,
+            () = tokio::time::sleep(BUSY_PAUSE), if !postponed.is_empty() => postponed.len(),
             () = runtime.quit.cancelled() => 0,
         };
         if received == 0 {
             break;
         }
-        let mut current = Box::pin(settle_batch(&runtime, std::mem::take(&mut batch)));
-        let mut patience = pin!(tokio::time::sleep(PATIENCE));
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut current => break,
-                Some(()) = aside.next() => {}
-                () = &mut patience, if aside.len() < MOST_ASIDE => {
-                    aside.push(current);
-                    break;
-                }
+        if batch.len() < runtime.in_flight().len() {
+            // Those attempts that are ready to end do so first and share this batch. Nobody waits for a clock.
+            tokio::task::yield_now().await;
+            while batch.len() < BATCH
+                && let Ok(request) = queue.try_recv()
+            {
+                batch.push(request);
             }
         }
+        batch.append(&mut postponed);
+        postponed = settle_batch(&runtime, std::mem::take(&mut batch)).await;
     }
-    while aside.next().await.is_some() {}
 }
 
-async fn settle_batch<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>) {
+/// Settles what can be settled, and returns the rest.
+async fn settle_batch<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>) -> Vec<SettleRequest> {
     let settlements: Vec<Settlement> = batch.iter().map(|request| request.settlement.clone()).collect();
     match settle(runtime, &settlements).await {
         Ok(results) => answer(runtime, batch, results).await,
         Err(error) if batch.len() == 1 => {
             for request in batch {
-                let _ = request
-                    .reply
-                    .send(Err(StateError::new(error.kind(), error.to_string())));
+                let copy = StateError::new(error.kind(), error.to_string());
+                let _ = request.reply.send(Err(copy));
             }
+            Vec::new()
         }
         // The store refuses the batch for good. One of its rows is poison; the others must not suffer for it.
         Err(_) => {
+            let mut postponed = Vec::new();
             for request in batch {
                 let one = std::slice::from_ref(&request.settlement);
                 match settle(runtime, one).await {
-                    Ok(results) => answer(runtime, vec![request], results).await,
+                    Ok(results) => postponed.extend(answer(runtime, vec![request], results).await),
                     Err(error) => {
                         let _ = request.reply.send(Err(error));
                     }
                 }
             }
+            postponed
         }
     }
 }
@@ -117,8 +112,12 @@ async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement
     }
 }
 
-async fn answer<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>, results: Vec<Settled>) {
-    let mut effects = Effects::default();
+async fn answer<S: StateAdapter>(
+    runtime: &Runtime<S>,
+    batch: Vec<SettleRequest>,
+    results: Vec<Settled>,
+) -> Vec<SettleRequest> {
+    let mut effects = Effects::new(runtime.client.hub());
     for (request, settled) in batch.iter().zip(&results) {
         match settled {
             Settled::Applied(applied) => tell(runtime, &mut effects, request, applied),
@@ -127,15 +126,22 @@ async fn answer<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>
                 tell(runtime, &mut effects, request, &Applied::default());
                 runtime.wake.notify_one();
             }
-            Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) => {}
+            Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) | Settled::Busy => {}
         }
     }
-    // The events of the completion come before that of the attempt's end; nobody waits for the announcement.
+    // The events of a completion come before that of its attempt's end, and the attempt does not wait for the
+    // announcement.
     let notices = runtime.emit(effects);
+    let mut postponed = Vec::new();
     for (request, settled) in batch.into_iter().zip(results) {
-        let _ = request.reply.send(Ok(settled));
+        if settled == Settled::Busy {
+            postponed.push(request);
+        } else {
+            let _ = request.reply.send(Ok(settled));
+        }
     }
     runtime.client.announce(&notices).await;
+    postponed
 }
 
 /// The status of a job after this end of its attempt.

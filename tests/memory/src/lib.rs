@@ -1,1 +1,1 @@
-//! Nothing: the tests are in `tests/`.
+//! Only tests live here: core cannot depend on the conformance kit that depends on it.

@@ -1,4 +1,5 @@
-use queuert::{BlockerOf, BlockerSpec, JobType, JobTypes};
+use queuert::JobTypes;
+use queuert::memory::Attempt;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -30,16 +31,16 @@ enum Orders {
     Audit(Audit),
 }
 
-// What `attempt.blockers()` and `attempt.outputs_of::<A>()` return, for an attempt of a `J`.
-fn blockers<J: JobType>(_: J) -> <J::Blockers as BlockerSpec>::Outputs {
-    unimplemented!()
-}
-fn outputs_of<A: BlockerOf<J>, J: JobType>(_: J) -> Vec<A::Output> {
-    unimplemented!()
+fn ship(job: Attempt<Ship>) {
+    let _charged: &String = job.blockers();
 }
 
-fn main() {
-    let charged: String = blockers(Ship);
-    let (charged, refunded): (u64, u64) = blockers(Balance);
-    let charged: Vec<String> = outputs_of::<Charge, _>(Audit);
+fn balance(job: Attempt<Balance>) {
+    let (_charged, _refunded): &(u64, u64) = job.blockers();
 }
+
+fn audit(job: Attempt<Audit>) {
+    let _charged: Vec<&String> = job.outputs_of::<Charge>();
+}
+
+fn main() {}

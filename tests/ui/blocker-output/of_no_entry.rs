@@ -1,4 +1,5 @@
-use queuert::{BlockerOf, BlockerSpec, JobType, JobTypes};
+use queuert::JobTypes;
+use queuert::memory::Attempt;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -20,14 +21,8 @@ enum Onboarding {
     SyncCrm(SyncCrm),
 }
 
-// What `attempt.blockers()` and `attempt.outputs_of::<A>()` return, for an attempt of a `J`.
-fn blockers<J: JobType>(_: J) -> <J::Blockers as BlockerSpec>::Outputs {
-    unimplemented!()
-}
-fn outputs_of<A: BlockerOf<J>, J: JobType>(_: J) -> Vec<A::Output> {
-    unimplemented!()
+fn sync(job: Attempt<SyncCrm>) {
+    job.outputs_of::<SendWelcome>();
 }
 
-fn main() {
-    outputs_of::<SendWelcome, _>(SyncCrm);
-}
+fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{BlockerOf, BlockerSpec, JobType, JobTypes};
+use queuert::JobTypes;
+use queuert::memory::Attempt;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -30,15 +31,12 @@ enum Orders {
     Audit(Audit),
 }
 
-// What `attempt.blockers()` and `attempt.outputs_of::<A>()` return, for an attempt of a `J`.
-fn blockers<J: JobType>(_: J) -> <J::Blockers as BlockerSpec>::Outputs {
-    unimplemented!()
-}
-fn outputs_of<A: BlockerOf<J>, J: JobType>(_: J) -> Vec<A::Output> {
-    unimplemented!()
+fn ship(job: Attempt<Ship>) {
+    job.outputs_of::<Refund>();
 }
 
-fn main() {
-    outputs_of::<Refund, _>(Ship);
-    outputs_of::<Charge, _>(Notify);
+fn notify(job: Attempt<Notify>) {
+    job.outputs_of::<Charge>();
 }
+
+fn main() {}

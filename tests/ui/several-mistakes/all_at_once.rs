@@ -1,4 +1,5 @@
-use queuert::{ChainRef, ContinuationOf, Entry, IntoStep, JobType, JobTypes};
+use queuert::memory::{Attempt, JobResult, MemoryState};
+use queuert::{ChainRef, Client, Error, JobType as _, JobTypes};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -13,6 +14,8 @@ struct Report;
 struct Ping;
 #[derive(Serialize, Deserialize)]
 struct Lost;
+#[derive(Serialize, Deserialize)]
+struct AfterNothing;
 
 #[derive(JobTypes)]
 enum Onboarding {
@@ -24,32 +27,26 @@ enum Onboarding {
     SyncCrm(SyncCrm),
     #[job(continues = [Ping])]
     Ping(Ping),
-    #[job(entry, blockers = SendWelcome)]
+    #[job(entry, blockers = (Provision))]
     Report(Report),
     #[job(output = ())]
     Lost(Lost),
-    #[job(entry, output = ())]
+    #[job(entry, output = (), blockers = SendWelcome)]
     Nothing,
+    #[job(entry, output = (), blockers = [Nothing])]
+    AfterNothing(AfterNothing),
 }
 
-// The bounds of `client.start(..)`.
-fn start<T: IntoStep>(_: T)
-where
-    T::Job: Entry,
-{
+// Nothing below is reported on top.
+async fn sign_up(client: &Client<MemoryState>) -> Result<(), Error> {
+    client.start(Provision).await?;
+    client.start(Lost).await?;
+    client.start(Report).await?;
+    Ok(())
 }
 
-// The bounds of `attempt.continue_with(..)`, for an attempt of a `J`.
-fn continue_with<J: JobType, N: IntoStep>(_: J, _: N)
-where
-    N::Job: ContinuationOf<J>,
-{
+async fn provision(job: Attempt<Provision>, chain: ChainRef<Provision>) -> JobResult {
+    job.continue_with(Report.blocked_by(chain))
 }
 
-// None of these is reported on top.
-fn main() {
-    start(Provision);
-    start(Lost);
-    continue_with(Provision, SendWelcome);
-    let chain: ChainRef<Provision>;
-}
+fn main() {}

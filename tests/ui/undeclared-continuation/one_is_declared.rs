@@ -1,4 +1,5 @@
-use queuert::{ContinuationOf, IntoStep, JobType, JobTypes};
+use queuert::memory::{Attempt, JobResult};
+use queuert::JobTypes;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -20,13 +21,8 @@ enum Onboarding {
     SyncCrm(SyncCrm),
 }
 
-// The bounds of `attempt.continue_with(..)`, for an attempt of a `J`.
-fn continue_with<J: JobType, N: IntoStep>(_: J, _: N)
-where
-    N::Job: ContinuationOf<J>,
-{
+async fn process(job: Attempt<ProvisionAccount>) -> JobResult {
+    job.continue_with(SyncCrm)
 }
 
-fn main() {
-    continue_with(ProvisionAccount, SyncCrm);
-}
+fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{JobType, JobTypes, OutputOf};
+use queuert::memory::{Attempt, JobResult};
+use queuert::JobTypes;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -20,9 +21,8 @@ enum Onboarding {
     SyncCrm(SyncCrm),
 }
 
-// The bounds of `attempt.finish(..)`, for an attempt of a `J`.
-fn finish<J: JobType, O: OutputOf<J>>(_: J, _: O) {}
-
-fn main() {
-    finish(SyncCrm, ());
+async fn process(job: Attempt<SyncCrm>) -> JobResult {
+    job.finish(())
 }
+
+fn main() {}
