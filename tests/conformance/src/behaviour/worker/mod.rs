@@ -30,6 +30,7 @@ mod world;
 /// Runs every case about workers against a [`PairFixture`](crate::PairFixture), one test per rule.
 ///
 /// Give it an expression that makes a fixture, in a module of your tests; it is evaluated once per case.
+/// `WORKER_CASES.md` in this crate says which case covers which rule of the original.
 #[macro_export]
 macro_rules! worker_behaviour {
     ($fixture:expr) => {
@@ -310,47 +311,4 @@ macro_rules! __worker_cases {
             )+
         }
     )+};
-}
-
-#[cfg(test)]
-mod tests {
-    /// A case that is written and not listed would never run.
-    #[test]
-    fn every_case_is_listed() {
-        let list = include_str!("mod.rs");
-        let files = [
-            include_str!("chains.rs"),
-            include_str!("blockers.rs"),
-            include_str!("scheduling.rs"),
-            include_str!("processing.rs"),
-            include_str!("failures.rs"),
-            include_str!("retries.rs"),
-            include_str!("panics.rs"),
-            include_str!("bad_rows.rs"),
-            include_str!("processors.rs"),
-            include_str!("leases.rs"),
-            include_str!("aborts.rs"),
-            include_str!("reaping.rs"),
-            include_str!("stopping.rs"),
-            include_str!("resilience.rs"),
-            include_str!("outages.rs"),
-            include_str!("quiet.rs"),
-            include_str!("wakeups.rs"),
-            include_str!("middlewares.rs"),
-            include_str!("transaction_hooks.rs"),
-            include_str!("events.rs"),
-            include_str!("building.rs"),
-            include_str!("draining.rs"),
-        ];
-        for file in files {
-            for line in file.lines() {
-                if let Some((name, _)) = line.strip_prefix("pub async fn ").and_then(|rest| rest.split_once('<')) {
-                    assert!(
-                        list.contains(&format!(" {name},\n")),
-                        "`{name}` is not in `worker_behaviour!`"
-                    );
-                }
-            }
-        }
-    }
 }

@@ -228,9 +228,8 @@ async fn survives_hints<F: PairFixture>(fixture: F, fault: NotifyFault) -> Vec<E
         .start_many((0..4).map(|n| FromHere { n }))
         .await
         .expect("the chains start");
-    for (n, chain) in chains.iter().enumerate() {
-        assert_eq!(world.output(chain).await, n.to_string());
-    }
+    let outputs = futures_util::future::join_all(chains.iter().map(|chain| world.output(chain))).await;
+    assert_eq!(outputs, ["0", "1", "2", "3"]);
     world.notify.set(None);
     for workers in sets {
         soon("the worker stops", workers.stop()).await;

@@ -160,14 +160,14 @@ pub async fn a_claim_whose_answer_is_lost_comes_back<F: PairFixture>(fixture: F)
 /// The pauses between calls to a failing store grow, and are short again after a success (H9).
 pub async fn the_recovery_backoff_resets<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    world.faults.fail_next(Verb::ClaimJobs, 6, Fault::Before);
+    world.faults.fail_next(Verb::ClaimJobs, 5, Fault::Before);
     let workers = start(world.worker().process(|job: Job<F, Work>| async move { job.finish(1) })).await;
-    world.faults.called(Verb::ClaimJobs, 5).await;
+    world.faults.called(Verb::ClaimJobs, 4).await;
     let begun = Instant::now();
-    world.faults.called(Verb::ClaimJobs, 6).await;
+    world.faults.called(Verb::ClaimJobs, 5).await;
     assert!(
         begun.elapsed() >= ms(300),
-        "the fifth pause is a long one: {:?}",
+        "the fourth pause is a long one: {:?}",
         begun.elapsed()
     );
     workers.wait_for_health(|health| *health == Health::Running).await;
