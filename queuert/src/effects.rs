@@ -79,7 +79,9 @@ impl Effects {
                 self.event(|| Event::JobCreated(next()));
                 match applied.next {
                     Some(JobStatus::Blocked) => self.event(|| Event::JobBlocked(next())),
-                    _ => self.jobs_available(&type_name, 1),
+                    Some(_) => self.jobs_available(&type_name, 1),
+                    // The answer that would tell was lost; what is not known is not said.
+                    None => {}
                 }
             }
             None => {

@@ -123,7 +123,7 @@ async fn answer<S: StateAdapter>(
             Settled::Applied(applied) => tell(runtime, &mut effects, request, applied),
             Settled::Repeated(status) if became(&request.settlement.outcome) == *status => {
                 // It happened, and only the answer was lost. Whom it unblocked is not known: look for them.
-                tell(runtime, &mut effects, request, &Applied::default());
+                tell(runtime, &mut effects, request, &known(&request.settlement.outcome));
                 runtime.wake.notify_one();
             }
             Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) | Settled::Busy => {}
@@ -142,6 +142,18 @@ async fn answer<S: StateAdapter>(
     }
     runtime.client.announce(&notices).await;
     postponed
+}
+
+/// What a settlement did for sure, if it happened.
+fn known(outcome: &Outcome) -> Applied {
+    let next = match outcome {
+        Outcome::Continue { next } if next.blockers.is_empty() => Some(JobStatus::Pending),
+        _ => None,
+    };
+    Applied {
+        next,
+        ..Applied::default()
+    }
 }
 
 /// The status of a job after this end of its attempt.
