@@ -17,6 +17,7 @@ use crate::job_type::{Entry, JobType};
 const POLL_WITH_NOTIFY: Duration = Duration::from_secs(15);
 const POLL_WITHOUT_NOTIFY: Duration = Duration::from_millis(500);
 
+const LONGEST_POLL: Duration = Duration::from_secs(86_400);
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl<S: StateAdapter> Client<S> {
@@ -65,7 +66,10 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
 
     async fn run(self) -> Result<J::Output, Error> {
         let id = self.chain.id();
-        let deadline = self.timeout.map(|timeout| (Instant::now() + timeout, timeout));
+        // A deadline that no clock can show is none.
+        let deadline = self
+            .timeout
+            .and_then(|timeout| Some((Instant::now().checked_add(timeout)?, timeout)));
         let poll = self.poll_interval.unwrap_or(if self.client.has_notify_adapter() {
             POLL_WITH_NOTIFY
         } else {
@@ -85,7 +89,7 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
             if let (true, Some((_, timeout))) = (overdue, deadline) {
                 return Err(Error::WaitTimeout { chain: id, timeout });
             }
-            let mut until = Instant::now() + poll;
+            let mut until = Instant::now() + poll.min(LONGEST_POLL);
             if let Some((deadline, _)) = deadline {
                 until = until.min(deadline);
             }

@@ -125,14 +125,10 @@ async fn pause<S: StateAdapter>(runtime: &Runtime<S>, pause: Duration, wakeable:
 
 /// Not at the same moment in all processes, unless a job becomes due.
 fn until_next_look<S: StateAdapter>(runtime: &Runtime<S>, next_due: Option<Duration>) -> Duration {
-    let poll = runtime
-        .settings
-        .poll_interval
-        .mul_f64(runtime.client.entropy().jitter(0.1));
-    match next_due {
-        Some(due) => due.clamp(Duration::from_millis(1), poll),
-        None => poll,
-    }
+    let entropy = runtime.client.entropy();
+    let poll = entropy.jittered(runtime.settings.poll_interval, 0.1);
+    // A pause that is too short to be one would keep a processor core busy.
+    poll.min(next_due.unwrap_or(poll)).max(Duration::from_millis(1))
 }
 
 async fn give_back<S: StateAdapter>(runtime: &Runtime<S>, claimed: Claimed) {

@@ -26,7 +26,7 @@ pub(crate) async fn reap_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             Some(BATCH..) => Duration::ZERO,
             Some(_) => {
                 backoff.reset();
-                interval.mul_f64(runtime.client.entropy().jitter(0.1))
+                runtime.client.entropy().jittered(interval, 0.1)
             }
             None => backoff.next_pause().min(interval),
         };

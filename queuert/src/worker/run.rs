@@ -310,8 +310,8 @@ impl<S: StateAdapter> Attempt<S> {
         let (schedule, retry_in) = match error.verdict {
             Verdict::Retry(schedule) => (schedule, None),
             _ => {
-                let jitter = self.runtime.client.entropy().jitter(job_type.retry.jitter);
-                let delay = job_type.retry.delay_after(record.attempt).mul_f64(jitter);
+                let delay = job_type.retry.delay_after(record.attempt);
+                let delay = self.runtime.client.entropy().jittered(delay, job_type.retry.jitter);
                 (Schedule::After(delay), Some(delay))
             }
         };

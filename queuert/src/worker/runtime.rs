@@ -16,7 +16,7 @@ use super::processor::ErasedProcessor;
 use super::settler::SettleRequest;
 use super::signal::AbortHandle;
 use super::values::Values;
-use crate::adapter::{ClaimJobs, ClaimType, Claimed, Demand, ReapType, StateAdapter};
+use crate::adapter::{ClaimJobs, ClaimType, Claimed, Demand, Notice, ReapType, StateAdapter};
 use crate::client::Client;
 use crate::effects::Effects;
 use crate::error::{Error, StateError, StateErrorKind};
@@ -177,13 +177,23 @@ impl<S: StateAdapter> Runtime<S> {
             .collect()
     }
 
-    /// Publishes what a commit caused. Own claimers are woken directly, so that a chain goes on at once even if
-    /// nothing carries notices.
+    /// Publishes what a commit caused.
     pub(crate) async fn flush(&self, effects: Effects) {
+        let notices = self.emit(effects);
+        self.client.announce(&notices).await;
+    }
+
+    /// Emits the events of a commit, and returns what is to be announced. Own claimers are woken directly, so that a
+    /// chain goes on at once even if nothing carries notices.
+    pub(crate) fn emit(&self, effects: Effects) -> Vec<Notice> {
         if effects.make_available(|type_name| self.types.contains_key(type_name)) {
             self.wake.notify_one();
         }
-        self.client.flush(effects).await;
+        let (notices, events) = effects.into_parts();
+        for event in events {
+            self.client.hub().emit(event);
+        }
+        notices
     }
 }
 

@@ -118,24 +118,29 @@ async fn answer<S: StateAdapter>(
     results: Vec<Settled>,
 ) -> Vec<SettleRequest> {
     let mut effects = Effects::new(runtime.client.hub());
-    let mut postponed = Vec::new();
-    for (request, settled) in batch.into_iter().zip(results) {
-        if settled == Settled::Busy {
-            postponed.push(request);
-            continue;
-        }
-        match &settled {
-            Settled::Applied(applied) => tell(runtime, &mut effects, &request, applied),
+    for (request, settled) in batch.iter().zip(&results) {
+        match settled {
+            Settled::Applied(applied) => tell(runtime, &mut effects, request, applied),
             Settled::Repeated(status) if became(&request.settlement.outcome) == *status => {
                 // It happened, and only the answer was lost. Whom it unblocked is not known: look for them.
-                tell(runtime, &mut effects, &request, &Applied::default());
+                tell(runtime, &mut effects, request, &Applied::default());
                 runtime.wake.notify_one();
             }
             Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) | Settled::Busy => {}
         }
-        let _ = request.reply.send(Ok(settled));
     }
-    runtime.flush(effects).await;
+    // The events of a completion come before that of its attempt's end, and the attempt does not wait for the
+    // announcement.
+    let notices = runtime.emit(effects);
+    let mut postponed = Vec::new();
+    for (request, settled) in batch.into_iter().zip(results) {
+        if settled == Settled::Busy {
+            postponed.push(request);
+        } else {
+            let _ = request.reply.send(Ok(settled));
+        }
+    }
+    runtime.client.announce(&notices).await;
     postponed
 }
 

@@ -5,9 +5,13 @@
 pub mod aborts;
 pub mod bad_rows;
 pub mod blockers;
+pub mod building;
 pub mod chains;
+pub mod draining;
+pub mod events;
 pub mod failures;
 pub mod leases;
+pub mod middlewares;
 pub mod outages;
 pub mod panics;
 pub mod processing;
@@ -18,7 +22,9 @@ pub mod resilience;
 pub mod retries;
 pub mod scheduling;
 pub mod stopping;
+pub mod transaction_hooks;
 mod types;
+pub mod wakeups;
 mod world;
 
 /// Runs every case about workers against a [`PairFixture`](crate::PairFixture), one test per rule.
@@ -222,6 +228,68 @@ macro_rules! worker_behaviour {
                 completions_are_committed_in_groups,
                 a_locked_chain_holds_up_nobody_else,
             }
+            wakeups {
+                a_job_starts_promptly,
+                a_transaction_announces_after_its_commit,
+                five_processes_share_five_jobs,
+                a_dependant_elsewhere_starts_promptly,
+                the_next_step_elsewhere_starts_promptly,
+                a_chain_goes_on_at_once_without_notices,
+                the_poll_finds_what_was_not_announced,
+                a_worker_listens_again_and_looks_again,
+                one_job_wakes_one_worker,
+                announcements_count_jobs_by_type,
+            }
+            middlewares {
+                middlewares_wrap_in_the_order_given,
+                inserted_values_reach_the_inside,
+                a_middleware_sees_the_outcome,
+                a_middleware_that_fails_before_is_a_failure,
+                a_middleware_that_fails_after_is_a_failure,
+                a_middleware_that_panics_before_is_a_failure,
+                a_middleware_that_panics_after_is_a_failure,
+                a_middleware_that_never_calls_next_is_a_failure,
+            }
+            transaction_hooks {
+                hooks_wrap_every_transaction_of_the_attempt,
+                a_plain_completion_calls_no_hooks,
+                what_a_hook_writes_commits_with_the_transaction,
+                a_hook_that_fails_at_the_opening_is_a_failure,
+                a_hook_that_fails_at_the_closing_is_a_failure,
+                a_hook_that_panics_at_the_opening_is_a_failure,
+                a_hook_that_panics_at_the_closing_is_a_failure,
+                a_hook_that_fails_in_prepare_is_a_failure,
+                a_hook_that_panics_in_prepare_is_a_failure,
+            }
+            events {
+                the_life_of_one_job,
+                a_transactional_completion_tells_the_same,
+                a_retry_is_told_of,
+                a_continuation_is_told_of,
+                blocking_and_unblocking_are_told_of,
+                a_death_is_told_of,
+                completion_from_outside_is_told_of,
+                rolled_back_work_is_not_told_of,
+                an_observer_that_panics_disturbs_nobody,
+            }
+            building {
+                a_duplicate_processor_is_refused,
+                a_worker_without_processors_is_refused,
+                an_absurd_concurrency_is_refused,
+                bad_names_are_refused,
+                bad_leases_are_refused,
+                bad_retry_policies_are_refused,
+                intervals_of_zero_are_refused,
+                settings_without_processor_are_refused,
+                extreme_durations_kill_nobody,
+                every_start_has_an_id_of_its_own,
+            }
+            draining {
+                drain_runs_what_is_due,
+                drain_returns_failures,
+                drain_takes_back_expired_leases,
+                drain_reports_errors,
+            }
         }
     };
 }
@@ -267,6 +335,12 @@ mod tests {
             include_str!("resilience.rs"),
             include_str!("outages.rs"),
             include_str!("quiet.rs"),
+            include_str!("wakeups.rs"),
+            include_str!("middlewares.rs"),
+            include_str!("transaction_hooks.rs"),
+            include_str!("events.rs"),
+            include_str!("building.rs"),
+            include_str!("draining.rs"),
         ];
         for file in files {
             for line in file.lines() {
