@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Client, report};
+use super::{Client, patiently, report};
 use crate::adapter::{BoxFuture, StateAdapter, Subscription, Topic};
 use crate::chain::{ChainHandle, ChainRef};
 use crate::error::Error;
@@ -16,6 +16,8 @@ use crate::job_type::{Entry, JobType};
 
 const POLL_WITH_NOTIFY: Duration = Duration::from_secs(15);
 const POLL_WITHOUT_NOTIFY: Duration = Duration::from_millis(500);
+
+const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl<S: StateAdapter> Client<S> {
     /// Waits for a chain to end and returns its output. Holds no connection while it waits.
@@ -96,7 +98,13 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
     }
 
     async fn subscribe(&self) -> Option<Subscription> {
-        match self.client.notify().subscribe(Topic::Chain(self.chain.id())).await {
+        let topic = Topic::Chain(self.chain.id());
+        // Without a subscription the wait goes on by polling, so it is not worth waiting for long.
+        match patiently(SUBSCRIBE_PATIENCE, async {
+            self.client.notify().subscribe(topic).await
+        })
+        .await
+        {
             Ok(subscription) => Some(subscription),
             Err(error) => {
                 self.client.hub().emit_with(|| Event::NotifyFailed {

@@ -28,7 +28,7 @@ pub(crate) struct Shared<S: StateAdapter> {
     pub(crate) client: Client<S>,
     pub(crate) record: JobRecord,
     pub(crate) blockers: Vec<ChainRecord>,
-    pub(crate) info: AttemptInfo,
+    pub(crate) info: Arc<AttemptInfo>,
     pub(crate) fence: Fence,
     pub(crate) abort: AbortHandle,
     pub(crate) middlewares: Middlewares<S>,
@@ -50,7 +50,7 @@ impl<S: StateAdapter> Shared<S> {
     pub(crate) fn lost(&self, reason: AbortReason) {
         if self.abort.abort(reason) {
             self.client.hub().emit_with(|| Event::LeaseLost {
-                attempt: self.info.clone(),
+                attempt: (*self.info).clone(),
                 reason,
             });
         }
@@ -93,10 +93,8 @@ impl<S: StateAdapter> RawAttempt<S> {
                 actual: record.type_name.clone(),
             }));
         }
-        let input = record
-            .input
-            .decode()
-            .map_err(|error| JobError::fatal(Error::undecodable_input(record, &error)))?;
+        let input =
+            J::decode(&record.input).map_err(|error| JobError::fatal(Error::undecodable_input(record, &error)))?;
         let blockers = J::Blockers::decode(&self.shared.blockers).map_err(JobError::fatal)?;
         Ok(Attempt {
             input,
@@ -326,7 +324,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
 }
 
 pub(crate) fn encode_output<J: JobType, O: OutputOf<J>>(output: &O) -> Result<Payload, JobError> {
-    Payload::encode(output).map_err(|error| {
+    output.encode().map_err(|error| {
         JobError::fatal(Error::Unencodable {
             type_name: J::NAME.into(),
             part: "output",

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::reaper::sweep;
 use super::renewer::renew_loop;
-use super::run::run_attempt;
+use super::run::{Attempt, run_attempt};
 use super::runtime::Runtime;
 use super::settler::settle_loop;
 use crate::adapter::StateAdapter;
@@ -88,7 +88,9 @@ pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Draine
             return Ok(drained);
         }
         for job in claimed.jobs {
-            if let Some((attempt, outcome)) = run_attempt(Arc::clone(&runtime), job, claimed_at).await {
+            if let Some(attempt) = Attempt::new(&runtime, job, claimed_at) {
+                let (info, outcome) = run_attempt(attempt).await;
+                let attempt = (*info).clone();
                 drained.attempts.push(DrainedAttempt { attempt, outcome });
             }
         }

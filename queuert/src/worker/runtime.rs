@@ -95,12 +95,14 @@ pub(crate) struct InFlight {
     pub(crate) fence: Fence,
     pub(crate) lease: LeaseSettings,
     pub(crate) abort: AbortHandle,
-    pub(crate) info: AttemptInfo,
+    pub(crate) info: Arc<AttemptInfo>,
     /// When to renew the lease, and when it is surely over, by the process's clock.
     pub(crate) renew_at: Instant,
     pub(crate) expires_at: Instant,
     /// Somebody says that the lease is lost.
     pub(crate) doubted: bool,
+    /// The processor is done, and the end of the attempt is on its way to the store.
+    pub(crate) settling: bool,
 }
 
 impl<S: StateAdapter> Runtime<S> {

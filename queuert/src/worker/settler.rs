@@ -7,11 +7,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::health::Backoff;
 use super::runtime::{Runtime, contained};
-use crate::adapter::{Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{Applied, Outcome, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
 use crate::error::{StateError, StateErrorKind};
 use crate::event::JobInfo;
-use crate::job::TypeName;
+use crate::job::{JobStatus, TypeName};
 
 /// The end of an attempt, on its way to the store.
 pub(crate) struct SettleRequest {
@@ -41,7 +41,16 @@ pub(crate) async fn settle_loop<S: StateAdapter>(
             () = runtime.quit.cancelled() => 0,
         };
         if received == 0 {
-            return;
+            break;
+        }
+        if batch.len() < runtime.in_flight().len() {
+            // Those attempts that are ready to end do so first and share this batch. Nobody waits for a clock.
+            tokio::task::yield_now().await;
+            while batch.len() < BATCH
+                && let Ok(request) = queue.try_recv()
+            {
+                batch.push(request);
+            }
         }
         batch.append(&mut postponed);
         postponed = settle_batch(&runtime, std::mem::take(&mut batch)).await;
@@ -108,30 +117,49 @@ async fn answer<S: StateAdapter>(
     batch: Vec<SettleRequest>,
     results: Vec<Settled>,
 ) -> Vec<SettleRequest> {
-    let mut effects = Effects::default();
+    let mut effects = Effects::new(runtime.client.hub());
     let mut postponed = Vec::new();
     for (request, settled) in batch.into_iter().zip(results) {
         if settled == Settled::Busy {
             postponed.push(request);
             continue;
         }
-        if let Settled::Applied(applied) = &settled {
-            let job = &request.job;
-            match &request.settlement.outcome {
-                Outcome::Finish { .. } => effects.completed(job, Some(&runtime.worker), None, applied),
-                Outcome::Continue { next } => {
-                    let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));
-                    effects.completed(job, Some(&runtime.worker), next, applied);
-                }
-                Outcome::Bury { error } => effects.died(job, error.clone()),
-                // Those who sleep until the next job is due must learn that this one may be due sooner.
-                Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => {
-                    effects.jobs_available(&job.type_name, 1);
-                }
+        match &settled {
+            Settled::Applied(applied) => tell(runtime, &mut effects, &request, applied),
+            Settled::Repeated(status) if became(&request.settlement.outcome) == *status => {
+                // It happened, and only the answer was lost. Whom it unblocked is not known: look for them.
+                tell(runtime, &mut effects, &request, &Applied::default());
+                runtime.wake.notify_one();
             }
+            Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) | Settled::Busy => {}
         }
         let _ = request.reply.send(Ok(settled));
     }
     runtime.flush(effects).await;
     postponed
+}
+
+/// The status of a job after this end of its attempt.
+fn became(outcome: &Outcome) -> JobStatus {
+    match outcome {
+        Outcome::Finish { .. } | Outcome::Continue { .. } => JobStatus::Completed,
+        Outcome::Bury { .. } => JobStatus::Dead,
+        Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => JobStatus::Pending,
+    }
+}
+
+fn tell<S: StateAdapter>(runtime: &Runtime<S>, effects: &mut Effects, request: &SettleRequest, applied: &Applied) {
+    let job = &request.job;
+    match &request.settlement.outcome {
+        Outcome::Finish { .. } => effects.completed(job, Some(&runtime.worker), None, applied),
+        Outcome::Continue { next } => {
+            let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));
+            effects.completed(job, Some(&runtime.worker), next, applied);
+        }
+        Outcome::Bury { error } => effects.died(job, error.clone()),
+        // Those who sleep until the next job is due must learn that this one may be due sooner.
+        Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => {
+            effects.jobs_available(&job.type_name, 1);
+        }
+    }
 }

@@ -38,6 +38,8 @@
 pub mod behaviour;
 mod bench;
 mod draft;
+mod faulty;
+mod faulty_notify;
 mod fixture;
 mod identity;
 mod list;
@@ -46,6 +48,8 @@ mod run;
 pub mod state;
 
 pub use behaviour::PairFixture;
+pub use faulty::{Fault, Faults, Faulty, Verb};
+pub use faulty_notify::{FaultyNotify, NotifyFault};
 pub use fixture::{Capabilities, NotifyCapabilities, NotifyFixture, StateFixture};
 #[doc(hidden)]
 pub use run::run;

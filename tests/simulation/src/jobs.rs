@@ -211,15 +211,13 @@ pub enum Expected {
 /// How an attempt of a job of this type and input ends it, given the outputs of its blockers.
 pub fn expected(type_name: &str, input: &Payload, blockers: &[u64]) -> Option<Expected> {
     fn read<J: JobType>((type_name, input): (&str, &Payload)) -> Option<J> {
-        (type_name == J::NAME).then(|| input.decode().ok()).flatten()
+        (type_name == J::NAME).then(|| J::decode(input).ok()).flatten()
     }
     fn finish<T: Serialize>(output: T) -> Option<Expected> {
         Payload::encode(&output).ok().map(Expected::Finish)
     }
     fn go<J: JobType>(next: &J) -> Option<Expected> {
-        Payload::encode(next)
-            .ok()
-            .map(|input| Expected::Continue(J::NAME, input))
+        next.encode().ok().map(|input| Expected::Continue(J::NAME, input))
     }
     fn way(way: Way) -> Option<Expected> {
         match way {
