@@ -1,6 +1,6 @@
 //! A state adapter that counts the calls of another one and fails on demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -164,6 +164,7 @@ struct Plan {
     calls: BTreeMap<Verb, Vec<usize>>,
     next: BTreeMap<Verb, Vec<(Fault, StateErrorKind)>>,
     always: BTreeMap<Verb, Fault>,
+    refused: BTreeSet<JobId>,
     bursts: Option<Bursts>,
 }
 
@@ -217,6 +218,12 @@ impl Faults {
         self.lock().always.insert(verb, fault);
     }
 
+    /// Makes every settlement of this job fail as corrupt, and every batch that it is part of, until
+    /// [`heal`](Self::heal).
+    pub fn refuse_to_settle(&self, job: JobId) {
+        self.lock().refused.insert(job);
+    }
+
     /// Makes all verbs of workers fail until [`heal`](Self::heal), as a store does that is down.
     pub fn take_down(&self, fault: Fault) {
         for verb in Verb::OF_WORKERS {
@@ -247,6 +254,7 @@ impl Faults {
         let mut plan = self.lock();
         plan.next.clear();
         plan.always.clear();
+        plan.refused.clear();
         plan.bursts = None;
     }
 
@@ -285,7 +293,7 @@ impl Bursts {
         }
         self.bad -= 1;
         self.failed += 1;
-        Some(if self.random() % 2 == 0 {
+        Some(if self.random().is_multiple_of(2) {
             Fault::Before
         } else {
             Fault::After
@@ -363,7 +371,15 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
         within: Option<&mut Self::Connection>,
         settlements: &[Settlement],
     ) -> Result<Vec<Settled>, StateError> {
-        let call = self.inner.settle_jobs(within, settlements);
+        let is_refused = |settlement: &Settlement| self.faults.lock().refused.contains(&settlement.job);
+        let refused = settlements.iter().any(is_refused);
+        let call = async {
+            if refused {
+                let message = "made to fail: a row cannot be written";
+                return Err(StateError::new(StateErrorKind::Corrupt, message));
+            }
+            self.inner.settle_jobs(within, settlements).await
+        };
         self.call(Verb::SettleJobs, settlements.len(), call).await
     }
 

@@ -9,11 +9,14 @@ use crate::faulty::{Fault, Verb};
 use crate::faulty_notify::NotifyFault;
 
 fn outcomes(events: &[Event]) -> Vec<&AttemptOutcome> {
-    let outcome = |event| match event {
-        &Event::AttemptEnded { ref outcome, .. } => Some(outcome),
-        _ => None,
-    };
     events.iter().filter_map(outcome).collect()
+}
+
+fn outcome(event: &Event) -> Option<&AttemptOutcome> {
+    match event {
+        Event::AttemptEnded { outcome, .. } => Some(outcome),
+        _ => None,
+    }
 }
 
 /// Health goes from running to degraded with what the store said, and back; events tell of both, once (LG9).
@@ -209,7 +212,7 @@ async fn survives_hints<F: PairFixture>(fixture: F, fault: NotifyFault) -> Vec<E
             .concurrency(2)
             .process(|job: Job<F, FromHere>| async move {
                 let n = job.n;
-                if n % 2 == 0 {
+                if n.is_multiple_of(2) {
                     return job.continue_with(Shared { n });
                 }
                 job.begin().await?.continue_with(Shared { n }).await
