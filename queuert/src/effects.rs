@@ -80,7 +80,7 @@ impl Effects {
                 match applied.next {
                     Some(JobStatus::Blocked) => self.event(|| Event::JobBlocked(next())),
                     Some(_) => self.jobs_available(&type_name, 1),
-                    // The answer that would tell was lost; what is not known is not said.
+                    // The answer was lost, and with it whether the job waits for others: nothing may be said of it.
                     None => {}
                 }
             }

@@ -344,10 +344,14 @@ fn new_job_with<J: JobType>(
     Ok(job)
 }
 
+const NUL: &str = "it holds a NUL character, which not every store can keep";
+
 /// The derive checks names too; this is for hand-written job types.
 pub(crate) fn check_type_name(name: &str) -> Result<(), Error> {
     let problem = if name.is_empty() {
         "it is empty".to_owned()
+    } else if name.contains('\0') {
+        NUL.to_owned()
     } else if name.len() > TypeName::MAX_LENGTH {
         format!("it has {} bytes, more than {}", name.len(), TypeName::MAX_LENGTH)
     } else {
@@ -362,6 +366,8 @@ pub(crate) fn check_type_name(name: &str) -> Result<(), Error> {
 fn check_key(key: &str) -> Result<(), Error> {
     let problem = if key.is_empty() {
         "it is empty; leave `dedup` out to start the chain in any case".to_owned()
+    } else if key.contains('\0') {
+        NUL.to_owned()
     } else if key.len() > Deduplication::MAX_KEY_LENGTH {
         format!(
             "it has {} bytes, more than {}; hash what it is made of",
@@ -437,3 +443,22 @@ impl From<Refusal> for Error {
 
 /// Keeps the type of a chain that is not held.
 pub(crate) type Of<J> = PhantomData<fn() -> J>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_names_that_a_store_could_not_keep_are_refused() {
+        let long_key = "k".repeat(Deduplication::MAX_KEY_LENGTH + 1);
+        for key in ["", "a\0b", &long_key] {
+            assert!(matches!(check_key(key), Err(Error::Invalid { .. })), "{key:?}");
+        }
+        assert!(check_key(&long_key[1..]).is_ok());
+        let long_name = "n".repeat(TypeName::MAX_LENGTH + 1);
+        for name in ["", "a\0b", &long_name] {
+            assert!(matches!(check_type_name(name), Err(Error::Invalid { .. })), "{name:?}");
+        }
+        assert!(check_type_name(&long_name[1..]).is_ok());
+    }
+}

@@ -75,9 +75,7 @@ impl Drained {
 pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Drained, Error> {
     let runtime = Arc::new(runtime);
     let mut loops = JoinSet::new();
-    if let Some(queue) = runtime.take_settle_queue() {
-        loops.spawn(settle_loop(Arc::clone(&runtime), queue));
-    }
+    loops.spawn(settle_loop(Arc::clone(&runtime)));
     loops.spawn(renew_loop(Arc::clone(&runtime)));
     let mut drained = Drained::default();
     while sweep(&runtime).await.is_some_and(|taken| taken > 0) {}

@@ -84,7 +84,8 @@ pub(crate) struct Runtime<S: StateAdapter> {
     pub(crate) check_leases: Notify,
     pub(crate) demand: Demand,
     pub(crate) settlements: mpsc::UnboundedSender<SettleRequest>,
-    settle_queue: Mutex<Option<mpsc::UnboundedReceiver<SettleRequest>>>,
+    /// The settler's end. It belongs to the runtime, so that a settler that is begun anew finds what was sent before.
+    pub(crate) settle_queue: tokio::sync::Mutex<mpsc::UnboundedReceiver<SettleRequest>>,
     in_flight: Mutex<BTreeMap<JobId, InFlight>>,
     claim_types: Vec<ClaimType>,
 }
@@ -137,14 +138,10 @@ impl<S: StateAdapter> Runtime<S> {
             check_leases: Notify::new(),
             demand: Demand::default(),
             settlements,
-            settle_queue: Mutex::new(Some(settle_queue)),
+            settle_queue: tokio::sync::Mutex::new(settle_queue),
             in_flight: Mutex::default(),
             claim_types,
         }
-    }
-
-    pub(crate) fn take_settle_queue(&self) -> Option<mpsc::UnboundedReceiver<SettleRequest>> {
-        self.settle_queue.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn in_flight(&self) -> MutexGuard<'_, BTreeMap<JobId, InFlight>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::health::Backoff;
 use super::runtime::{Runtime, contained};
@@ -26,10 +26,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// The most ends in one statement: beyond it, latency grows for little.
 const BATCH: usize = 500;
 
-pub(crate) async fn settle_loop<S: StateAdapter>(
-    runtime: Arc<Runtime<S>>,
-    mut queue: mpsc::UnboundedReceiver<SettleRequest>,
-) {
+pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+    let mut queue = runtime.settle_queue.lock().await;
     let mut batch = Vec::new();
     // Ends that a transaction of somebody else is in the way of. They wait here, so that the others need not.
     let mut postponed: Vec<SettleRequest> = Vec::new();
@@ -55,6 +53,9 @@ pub(crate) async fn settle_loop<S: StateAdapter>(
         batch.append(&mut postponed);
         postponed = settle_batch(&runtime, std::mem::take(&mut batch)).await;
     }
+    // Whoever sends something now, or has sent it too late, is told that nobody listens.
+    queue.close();
+    while queue.try_recv().is_ok() {}
 }
 
 /// Settles what can be settled, and returns the rest.

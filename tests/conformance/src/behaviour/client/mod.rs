@@ -6,6 +6,7 @@ mod jobs;
 mod probe;
 mod recorder;
 
+pub mod announcements;
 pub mod bad_input;
 pub mod cancel;
 pub mod deduplication;
@@ -49,6 +50,10 @@ use assert_error;
 macro_rules! client_behaviour {
     ($fixture:expr) => {
         $crate::__client_behaviour_tests! { $fixture;
+            announcements {
+                a_transaction_announces_what_is_there,
+                a_request_announces_what_is_there,
+            }
             bad_input {
                 an_undecodable_input_names_its_row,
                 undecodable_rows_are_listed,
