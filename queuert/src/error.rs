@@ -60,7 +60,9 @@ pub enum Error {
     #[error("a job with the id {0} exists; leave the id out, or use deduplication to start a chain once")]
     IdTaken(JobId),
     /// A chain given as blocker does not exist.
-    #[error("job {job} cannot wait for chain {chain}: there is no such chain")]
+    #[error(
+        "job {job} cannot wait for chain {chain}: there is no such chain; start it first, or in the same transaction"
+    )]
     BlockerNotFound {
         /// The job that was to be created.
         job: JobId,
@@ -111,7 +113,9 @@ pub enum Error {
         status: JobStatus,
     },
     /// A chain cannot be retried while another open chain has its deduplication key.
-    #[error("chain {chain} cannot be retried: the open chain {holder} has its deduplication key")]
+    #[error(
+        "chain {chain} cannot be retried: the open chain {holder} has its deduplication key; wait for that one or cancel it"
+    )]
     KeyTaken {
         /// The chain that was to be retried.
         chain: ChainId,
@@ -127,7 +131,7 @@ pub enum Error {
         last_error: Option<AttemptError>,
     },
     /// The chain was cancelled.
-    #[error("chain {0} was cancelled")]
+    #[error("chain {0} was cancelled; `retry` sends it on its way again")]
     ChainCancelled(ChainId),
     /// The chain did not end in time. It goes on.
     #[error("chain {chain} did not end within {timeout:?}; it goes on")]
@@ -138,7 +142,7 @@ pub enum Error {
         timeout: Duration,
     },
     /// The attempt no longer holds its job: nothing that it writes can be committed.
-    #[error("the attempt lost job {job}: {reason}")]
+    #[error("the attempt lost job {job}: {reason}; nothing that it wrote was committed")]
     LeaseLost {
         /// The job.
         job: JobId,
@@ -154,7 +158,7 @@ pub enum Error {
         problem: String,
     },
     /// Two processors of one worker are for the same job type.
-    #[error("two processors for `{0}`: a worker takes one per job type")]
+    #[error("two processors for `{0}`: a worker takes one per job type; remove one, or start a second worker")]
     DuplicateProcessor(TypeName),
     /// A worker has no processor.
     #[error("the worker has no processor: add at least one with `.process(..)`")]

@@ -90,6 +90,9 @@ impl RetryPolicy {
         if !(self.jitter.is_finite() && (0.0..1.0).contains(&self.jitter)) {
             return Some(format!("jitter is {}: it must be at least 0 and below 1", self.jitter));
         }
+        if self.initial.is_zero() {
+            return Some("the initial delay is zero: a failing job would be retried in a hot loop".into());
+        }
         if self.initial > self.maximum {
             return Some(format!(
                 "initial delay {:?} is longer than the maximum {:?}",

@@ -24,8 +24,10 @@ pub(crate) use transaction::Scope;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use futures_util::FutureExt;
 
@@ -53,6 +55,8 @@ struct Inner<S> {
     notified: bool,
     events: EventHub,
     entropy: Entropy,
+    /// Nothing is announced before this time, because the adapter did not answer.
+    mute_until: Mutex<Option<Instant>>,
 }
 
 impl<S: StateAdapter> Client<S> {
@@ -109,11 +113,16 @@ impl<S: StateAdapter> Client<S> {
     }
 
     pub(crate) async fn announce(&self, notices: &[Notice]) {
-        if notices.is_empty() {
+        if notices.is_empty() || self.is_mute() {
             return;
         }
+        let asked_at = Instant::now();
         let announced = patiently(ANNOUNCE_PATIENCE, async { self.notify().announce(notices).await }).await;
         if let Err(error) = announced {
+            // Notices are hints: an adapter that does not answer must not make every write as slow as itself.
+            if asked_at.elapsed() >= ANNOUNCE_PATIENCE {
+                *self.mute_until() = Some(Instant::now() + MUTE);
+            }
             self.hub().emit_with(|| Event::NotifyFailed {
                 operation: "announce",
                 error: report(&error),
@@ -124,6 +133,8 @@ impl<S: StateAdapter> Client<S> {
 
 /// How long a committed write waits for its hints to be out: they may be lost, so not long.
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long nothing is announced after that: whoever would have been woken polls meanwhile.
+const MUTE: Duration = Duration::from_secs(5);
 
 /// Runs a call to the notify adapter. One that panics or does not answer is a failure like any other: hints may be
 /// lost, but nobody may be lost with them.
@@ -137,6 +148,16 @@ pub(crate) async fn patiently<T>(
         Err(_) => Err(NotifyError::new(format!(
             "the notify adapter did not answer within {patience:?}"
         ))),
+    }
+}
+
+impl<S: StateAdapter> Client<S> {
+    fn mute_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.mute_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_mute(&self) -> bool {
+        self.mute_until().is_some_and(|until| Instant::now() < until)
     }
 }
 
@@ -202,6 +223,7 @@ impl<S: StateAdapter> ClientBuilder<S> {
             notified,
             events: EventHub::new(self.observability),
             entropy: self.entropy,
+            mute_until: Mutex::default(),
         }))
     }
 }

@@ -20,6 +20,10 @@ const POLL_WITHOUT_NOTIFY: Duration = Duration::from_millis(500);
 const LONGEST_POLL: Duration = Duration::from_secs(86_400);
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 
+const SHORTEST_POLL: Duration = Duration::from_millis(10);
+/// How long a look at the store may take after the deadline.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
 impl<S: StateAdapter> Client<S> {
     /// Waits for a chain to end and returns its output. Holds no connection while it waits.
     ///
@@ -58,9 +62,10 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
         self
     }
 
-    /// How often to look without having been notified. Default 500 milliseconds, or 15 seconds with a notify adapter.
+    /// How often to look without having been notified; at least 10 milliseconds. Default 500 milliseconds, or 15 seconds
+    /// with a notify adapter.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.poll_interval = Some(interval);
+        self.poll_interval = Some(interval.max(SHORTEST_POLL));
         self
     }
 
@@ -97,6 +102,9 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
                 biased;
                 () = woken(&mut subscription) => {}
                 () = tokio::time::sleep_until(until) => {}
+            }
+            if subscription.is_none() {
+                subscription = self.subscribe().await;
             }
         }
     }
@@ -144,15 +152,16 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
     }
 }
 
-/// Waits for a wake-up; for ever without a subscription, or when it has ended.
+/// Waits for a wake-up; for ever without a subscription. One that has ended is a reason to listen again and look,
+/// after a moment.
 async fn woken(subscription: &mut Option<Subscription>) {
-    if let Some(live) = subscription {
-        if live.recv().await.is_some() {
-            return;
-        }
+    let Some(live) = subscription else {
+        return std::future::pending().await;
+    };
+    if live.recv().await.is_none() {
         *subscription = None;
+        tokio::time::sleep(SUBSCRIBE_PATIENCE).await;
     }
-    std::future::pending().await
 }
 
 impl<'c, S: StateAdapter, J: Entry> IntoFuture for Wait<'c, S, J> {
@@ -160,7 +169,15 @@ impl<'c, S: StateAdapter, J: Entry> IntoFuture for Wait<'c, S, J> {
     type IntoFuture = BoxFuture<'c, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+        let chain = self.chain.id();
+        let Some(timeout) = self.timeout else {
+            return Box::pin(self.run());
+        };
+        // A store that does not answer must not hold the caller past its deadline either.
+        Box::pin(async move {
+            let bounded = tokio::time::timeout(timeout.saturating_add(LAST_LOOK), self.run());
+            bounded.await.unwrap_or(Err(Error::WaitTimeout { chain, timeout }))
+        })
     }
 }
 

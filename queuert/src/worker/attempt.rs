@@ -23,6 +23,9 @@ use crate::payload::Payload;
 use crate::step::IntoStep;
 use crate::time::{Schedule, Timestamp};
 
+/// Snoozing costs no attempt, so nothing else would end a loop of it.
+const SHORTEST_SNOOZE: Duration = Duration::from_millis(1);
+
 /// What all views of one attempt share.
 pub(crate) struct Shared<S: StateAdapter> {
     pub(crate) client: Client<S>,
@@ -221,13 +224,13 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         Ok(self.shared.completion(kind, how))
     }
 
-    /// Runs the job again after a delay, at no cost: the attempt is not spent.
+    /// Runs the job again after a delay of at least a millisecond, at no cost: the attempt is not spent.
     ///
     /// # Errors
     ///
     /// Never; the result fits the processor's.
     pub fn snooze(self, delay: Duration) -> JobResult<S> {
-        self.snooze_for(Schedule::After(delay))
+        self.snooze_for(Schedule::After(delay.max(SHORTEST_SNOOZE)))
     }
 
     /// Runs the job again at a time, at no cost: the attempt is not spent.

@@ -58,9 +58,10 @@ impl HealthKeeper {
             let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
             let first = failing.is_empty();
             failing.insert(operation, Arc::clone(&text));
+            // Under the lock, so that what two loops find at the same time is told in the order in which it is found.
+            self.degrade(Some(&text));
             first
         };
-        self.degrade(Some(&text));
         self.hub.emit_with(|| Event::StateFailed {
             operation,
             error: Arc::clone(&text),
@@ -79,9 +80,10 @@ impl HealthKeeper {
             if failing.remove(operation).is_none() {
                 return;
             }
-            failing.values().next().cloned()
+            let left = failing.values().next().cloned();
+            self.degrade(left.as_ref());
+            left
         };
-        self.degrade(left.as_ref());
         if left.is_none() {
             self.hub.emit_with(|| Event::WorkerRecovered {
                 worker: self.worker.clone(),

@@ -58,6 +58,10 @@ async fn listen<S: StateAdapter>(runtime: &Runtime<S>, topic: Topic, on_wake: im
                         backoff.reset();
                         on_wake(wake);
                     }
+                    runtime.client.hub().emit_with(|| Event::NotifyFailed {
+                        operation: "listen",
+                        error: "the subscription ended; listening again".into(),
+                    });
                 }
                 Err(error) => runtime.client.hub().emit_with(|| Event::NotifyFailed {
                     operation: "subscribe",

@@ -59,16 +59,15 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
         }
         return true;
     }
-    // A store that does not answer must not keep attempts from learning that their lease is over.
     let call = tokio::time::timeout_at(
-        patience(runtime, sent_at + tick),
+        patience(runtime, sent_at, tick),
         runtime.client.state().renew_leases(&due),
     );
     let result = contained(async {
         call.await.unwrap_or_else(|_| {
             Err(StateError::new(
                 StateErrorKind::Transient,
-                "the store did not answer before the first lease was over",
+                "the store did not answer a renewal in time",
             ))
         })
     })
@@ -85,12 +84,14 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
     true
 }
 
-/// Until when to wait for an answer: the end of the first lease that is not given up, but at least one tick.
-fn patience<S: StateAdapter>(runtime: &Runtime<S>, at_least: Instant) -> Instant {
+/// Until when to wait for an answer. A call that is not answered must not keep attempts from learning that their lease
+/// is over, nor eat the chances that are left to renew it.
+fn patience<S: StateAdapter>(runtime: &Runtime<S>, sent_at: Instant, tick: Duration) -> Instant {
     let in_flight = runtime.in_flight();
     let held = in_flight.values().filter(|attempt| attempt.abort.reason().is_none());
-    let first = held.map(|attempt| attempt.expires_at).min();
-    first.unwrap_or(at_least).max(at_least)
+    let first_end = held.map(|attempt| attempt.expires_at).min();
+    let latest = sent_at + tick.max(Duration::from_secs(1));
+    first_end.unwrap_or(latest).clamp(sent_at + tick, latest)
 }
 
 fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Renewal, sent_at: Instant) {
@@ -115,8 +116,12 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
                 until,
             });
         }
-        // Somebody is about to complete, cancel or delete it, or has it locked for a moment.
-        Renewal::Busy => attempt.doubted = true,
+        // Somebody has it locked: the attempt itself, which has written its completion, or one who is about to complete,
+        // cancel or delete it. While it is locked nobody can take it, so this is no reason to give up.
+        Renewal::Busy => {
+            attempt.doubted = true;
+            attempt.expires_at = sent_at + attempt.lease.duration;
+        }
         Renewal::Lost(reason) => {
             attempt.doubted = false;
             // Not asked for again: what is lost stays lost.
@@ -141,7 +146,7 @@ fn give_up_expired<S: StateAdapter>(runtime: &Runtime<S>) {
     let now = Instant::now();
     let mut lost = Vec::new();
     for attempt in runtime.in_flight().values() {
-        if now >= attempt.expires_at && attempt.abort.abort(AbortReason::Error) {
+        if now >= attempt.expires_at && !attempt.settling && attempt.abort.abort(AbortReason::Error) {
             lost.push(attempt.info.clone());
         }
     }

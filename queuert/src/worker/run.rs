@@ -140,7 +140,17 @@ impl<S: StateAdapter> Attempt<S> {
             values: self.runtime.values.clone(),
         };
         let next = Next::new(&self.shared.middlewares, &*job_type.processor);
-        let mut body = pin!(AssertUnwindSafe(next.run(&mut context)).catch_unwind());
+        let body = async {
+            let mut result = next.run(&mut context).await;
+            // The last words of the middlewares belong to the attempt: its timeout, its abort and its panics cover them.
+            if let Ok(completion) = &mut result
+                && let How::Written(transaction) = &mut completion.how
+            {
+                self.shared.middlewares.closing(self.info(), transaction).await?;
+            }
+            result
+        };
+        let mut body = pin!(AssertUnwindSafe(body).catch_unwind());
         let hub = self.runtime.client.hub();
         let body = std::future::poll_fn(|cx| match &mut span {
             None => body.as_mut().poll(cx),
@@ -234,36 +244,23 @@ impl<S: StateAdapter> Attempt<S> {
         }
     }
 
-    async fn commit(&self, mut transaction: Transaction<S>) -> Result<(), CommitFailure> {
-        let closing = self.shared.middlewares.closing(self.info(), &mut transaction);
-        match AssertUnwindSafe(closing).catch_unwind().await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(CommitFailure::Before(error)),
-            Err(panic) => {
-                let message = format!("a middleware panicked: {}", panic_message(&*panic));
-                return Err(CommitFailure::Before(JobError::from(message)));
-            }
-        }
+    async fn commit(&self, transaction: Transaction<S>) -> Result<(), (StateError, Effects)> {
         let (inner, effects) = transaction.into_parts();
         match contained(self.runtime.client.state().commit(inner)).await {
             Ok(()) => {
                 self.runtime.flush(effects).await;
                 Ok(())
             }
-            Err(error) => Err(CommitFailure::During(error, effects)),
+            Err(error) => Err((error, effects)),
         }
     }
 
     async fn fail_after_commit(
         &self,
-        failure: CommitFailure,
+        (error, effects): (StateError, Effects),
         kind: &CompletionKind,
         job_type: &TypeRuntime<S>,
     ) -> AttemptOutcome {
-        let (error, effects) = match failure {
-            CommitFailure::Before(error) => return self.fail(error, job_type).await,
-            CommitFailure::During(error, effects) => (error, effects),
-        };
         let report = report(&error);
         let error = JobError::from(format!("the transaction could not be committed: {report}"));
         let (outcome, ended) = self.judge(&error, job_type);
@@ -372,11 +369,6 @@ impl<S: StateAdapter> Attempt<S> {
             Ok(Ok(Settled::Busy)) | Err(_) => Written::Lost(AbortReason::Shutdown),
         }
     }
-}
-
-enum CommitFailure {
-    Before(JobError),
-    During(StateError, Effects),
 }
 
 fn completed(kind: CompletionKind) -> AttemptOutcome {

@@ -194,15 +194,18 @@ impl<S: StateAdapter> Runtime<S> {
     }
 }
 
-/// Runs a call to an adapter; a panic inside is a failure like any other, because a worker must not die of it.
+/// How long a call to the store may go unanswered: longer than any sane lock wait, shorter than anybody's patience.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs a call to an adapter. A panic inside, and no answer for long, are failures like any other, because a worker
+/// must not die of them. What is cut off has happened entirely or not at all, and is repeated under the same fence.
 pub(crate) async fn contained<T>(call: impl Future<Output = Result<T, StateError>>) -> Result<T, StateError> {
-    match AssertUnwindSafe(call).catch_unwind().await {
-        Ok(result) => result,
-        Err(panic) => Err(StateError::new(
-            StateErrorKind::Transient,
-            format!("the state adapter panicked: {}", panic_message(&*panic)),
-        )),
-    }
+    let message = match tokio::time::timeout(STORE_PATIENCE, AssertUnwindSafe(call).catch_unwind()).await {
+        Ok(Ok(result)) => return result,
+        Ok(Err(panic)) => format!("the state adapter panicked: {}", panic_message(&*panic)),
+        Err(_) => format!("the store did not answer within {STORE_PATIENCE:?}; look for a broken connection or a lock"),
+    };
+    Err(StateError::new(StateErrorKind::Transient, message))
 }
 
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {

@@ -23,14 +23,20 @@ pub(crate) struct SettleRequest {
 /// How long an end waits before it is tried again, when a transaction is in its way.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
+/// After how many failures of a batch its ends are tried one by one.
+const SINGLY_AFTER: u32 = 3;
+
 /// The most ends in one statement: beyond it, latency grows for little.
 const BATCH: usize = 500;
 
 pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let mut queue = runtime.settle_queue.lock().await;
     let mut batch = Vec::new();
-    // Ends that a transaction of somebody else is in the way of. They wait here, so that the others need not.
+    // Ends that a transaction of somebody else is in the way of, or that the store could not take. They wait here, so
+    // that the others need not.
     let mut postponed: Vec<SettleRequest> = Vec::new();
+    let mut failures = 0;
+    let mut backoff = Backoff::new(runtime.client.entropy());
     loop {
         let received = tokio::select! {
             biased;
@@ -51,65 +57,71 @@ pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             }
         }
         batch.append(&mut postponed);
-        postponed = settle_batch(&runtime, std::mem::take(&mut batch)).await;
+        postponed = settle_batch(&runtime, std::mem::take(&mut batch), &mut failures).await;
+        if failures == 0 {
+            backoff.reset();
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = runtime.quit.cancelled() => break,
+            () = tokio::time::sleep(backoff.next_pause()) => {}
+        }
     }
     // Whoever sends something now, or has sent it too late, is told that nobody listens.
     queue.close();
     while queue.try_recv().is_ok() {}
 }
 
-/// Settles what can be settled, and returns the rest.
-async fn settle_batch<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRequest>) -> Vec<SettleRequest> {
+/// Settles what can be settled, and returns the rest, to be tried again. A repetition is harmless: the fence tells.
+async fn settle_batch<S: StateAdapter>(
+    runtime: &Runtime<S>,
+    batch: Vec<SettleRequest>,
+    failures: &mut u32,
+) -> Vec<SettleRequest> {
     let settlements: Vec<Settlement> = batch.iter().map(|request| request.settlement.clone()).collect();
-    match settle(runtime, &settlements).await {
-        Ok(results) => answer(runtime, batch, results).await,
-        Err(error) if batch.len() == 1 => {
-            for request in batch {
-                let copy = StateError::new(error.kind(), error.to_string());
-                let _ = request.reply.send(Err(copy));
-            }
-            Vec::new()
+    let error = match settle(runtime, &settlements).await {
+        Ok(results) => {
+            *failures = 0;
+            return answer(runtime, batch, results).await;
         }
-        // The store refuses the batch for good. One of its rows is poison; the others must not suffer for it.
-        Err(_) => {
-            let mut postponed = Vec::new();
-            for request in batch {
-                let one = std::slice::from_ref(&request.settlement);
-                match settle(runtime, one).await {
-                    Ok(results) => postponed.extend(answer(runtime, vec![request], results).await),
-                    Err(error) => {
-                        let _ = request.reply.send(Err(error));
-                    }
-                }
+        Err(error) => error,
+    };
+    *failures += 1;
+    if may_pass(&error) && (batch.len() == 1 || *failures < SINGLY_AFTER) {
+        return batch;
+    }
+    // The store refuses the batch for good, or again and again. One of its rows may be poison, and the others must not
+    // suffer for it.
+    let mut rest = Vec::new();
+    for request in batch {
+        match settle(runtime, std::slice::from_ref(&request.settlement)).await {
+            Ok(results) => {
+                *failures = 0;
+                rest.extend(answer(runtime, vec![request], results).await);
             }
-            postponed
+            Err(error) if may_pass(&error) => rest.push(request),
+            Err(error) => {
+                let _ = request.reply.send(Err(error));
+            }
         }
     }
+    rest
 }
 
-/// Settles, for as long as it takes while trying again may help and somebody waits for it. A repetition is harmless:
-/// the fence tells.
+fn may_pass(error: &StateError) -> bool {
+    matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict)
+}
+
 async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement]) -> Result<Vec<Settled>, StateError> {
-    let mut backoff = Backoff::new(runtime.client.entropy());
-    loop {
-        let result = contained(runtime.client.state().settle_jobs(None, settlements)).await;
-        runtime.heard_from_store("settle", &result);
-        match result {
-            Ok(settled) if settled.len() != settlements.len() => {
-                return Err(StateError::new(
-                    StateErrorKind::Corrupt,
-                    "the state adapter answered for another number of jobs than it was asked to settle",
-                ));
-            }
-            Err(error) if matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict) => {
-                tokio::select! {
-                    biased;
-                    () = runtime.quit.cancelled() => return Err(error),
-                    () = tokio::time::sleep(backoff.next_pause()) => {}
-                }
-            }
-            other => return other,
-        }
+    let result = contained(runtime.client.state().settle_jobs(None, settlements)).await;
+    runtime.heard_from_store("settle", &result);
+    match result {
+        Ok(settled) if settled.len() != settlements.len() => Err(StateError::new(
+            StateErrorKind::Corrupt,
+            "the state adapter answered for another number of jobs than it was asked to settle",
+        )),
+        other => other,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A state adapter that counts the calls of another one and fails on demand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -164,7 +164,7 @@ struct Plan {
     calls: BTreeMap<Verb, Vec<usize>>,
     next: BTreeMap<Verb, Vec<(Fault, StateErrorKind)>>,
     always: BTreeMap<Verb, Fault>,
-    refused: BTreeSet<JobId>,
+    refused: BTreeMap<JobId, StateErrorKind>,
     bursts: Option<Bursts>,
 }
 
@@ -218,10 +218,10 @@ impl Faults {
         self.lock().always.insert(verb, fault);
     }
 
-    /// Makes every settlement of this job fail as corrupt, and every batch that it is part of, until
+    /// Makes every settlement of this job fail in this way, and every batch that it is part of, until
     /// [`heal`](Self::heal).
-    pub fn refuse_to_settle(&self, job: JobId) {
-        self.lock().refused.insert(job);
+    pub fn refuse_to_settle(&self, job: JobId, kind: StateErrorKind) {
+        self.lock().refused.insert(job, kind);
     }
 
     /// Makes all verbs of workers fail until [`heal`](Self::heal), as a store does that is down.
@@ -371,12 +371,11 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
         within: Option<&mut Self::Connection>,
         settlements: &[Settlement],
     ) -> Result<Vec<Settled>, StateError> {
-        let is_refused = |settlement: &Settlement| self.faults.lock().refused.contains(&settlement.job);
-        let refused = settlements.iter().any(is_refused);
+        let refusal = |settlement: &Settlement| self.faults.lock().refused.get(&settlement.job).copied();
+        let refused = settlements.iter().find_map(refusal);
         let call = async {
-            if refused {
-                let message = "made to fail: a row cannot be written";
-                return Err(StateError::new(StateErrorKind::Corrupt, message));
+            if let Some(kind) = refused {
+                return Err(StateError::new(kind, "made to fail: a row cannot be written"));
             }
             self.inner.settle_jobs(within, settlements).await
         };

@@ -14,13 +14,13 @@ use crate::behaviour::PairFixture;
 pub async fn a_dead_chain_goes_on<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let started = client.start(greet("Ada")).await.expect("it starts");
-    let policy = RetryPolicy::new().max_attempts(2).initial(Duration::ZERO);
+    let policy = RetryPolicy::new().max_attempts(2);
     let worker = |healthy: bool| {
         hasty(&client)
             .retry(policy)
             .process(move |job: Attempt<Greet, F::State>| async move {
                 match healthy {
-                    false => Err(JobError::from("broken")),
+                    false => Err(JobError::retry_after(Duration::ZERO, "broken")),
                     true => job.finish("mended".to_owned()),
                 }
             })

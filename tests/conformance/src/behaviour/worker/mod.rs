@@ -206,6 +206,7 @@ macro_rules! worker_behaviour {
                 the_recovery_backoff_resets,
                 a_transient_renewal_error_aborts_nothing,
                 a_refused_row_spoils_no_batch,
+                a_row_that_keeps_failing_holds_up_nobody,
                 a_misconfigured_store_is_waited_out,
             }
             outages {
