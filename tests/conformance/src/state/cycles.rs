@@ -1,0 +1,97 @@
+//! Chains that would wait for each other for ever. Only a continuation can close a circle.
+
+use queuert::adapter::{Refusal, Settled};
+use queuert::{ChainId, JobStatus};
+
+use crate::bench::{Attempt, Bench};
+use crate::draft::{self, draft};
+use crate::fixture::StateFixture;
+
+async fn assert_refused<F: StateFixture>(bench: &Bench<F>, attempt: &Attempt, blocker: ChainId) {
+    let next = draft("next").blocked_by(&[blocker]);
+    let job = next.id();
+    let settled = bench.settle(attempt, next.next()).await;
+    assert_eq!(settled, Settled::Refused(Refusal::BlockerCycle { job, chain: blocker }));
+    assert!(bench.jobs(&[job]).await.is_empty());
+    assert_eq!(
+        bench.job(attempt.id()).await,
+        attempt.job,
+        "the attempt still holds its job"
+    );
+}
+
+/// A continuation cannot wait for its own chain. (H18)
+pub async fn a_continuation_cannot_wait_for_its_own_chain<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start("first").await;
+    assert_refused(&bench, &bench.attempt("first").await, chain).await;
+}
+
+/// A continuation cannot wait for a chain that waits for its own. (H18)
+pub async fn a_continuation_cannot_wait_for_who_waits_for_it<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start("first").await;
+    let waiting = bench.start_blocked("waiting", &[chain]).await;
+    let attempt = bench.attempt("first").await;
+    assert_refused(&bench, &attempt, waiting).await;
+    assert_eq!(bench.finish(&attempt).await.unblocked.len(), 1);
+    assert_eq!(bench.status(waiting).await, JobStatus::Pending);
+}
+
+/// A circle through several chains is found, also one that goes through a continuation's blockers. (H18)
+pub async fn a_circle_through_others_is_found<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start("first").await;
+    let near = bench.start("near").await;
+    let next = draft("near-next").blocked_by(&[chain]);
+    bench.apply(&bench.attempt("near").await, next.next()).await;
+    let innocent = bench.start("innocent").await;
+    let middle = bench.start_blocked("middle", &[innocent, near]).await;
+    let far = bench.start_blocked("far", &[middle]).await;
+    assert_refused(&bench, &bench.attempt("first").await, far).await;
+}
+
+/// One blocker that closes a circle refuses the continuation, whatever the others are.
+pub async fn one_of_many_blockers_closes_the_circle<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start("first").await;
+    let waiting = bench.start_blocked("waiting", &[chain]).await;
+    let innocent = bench.start("innocent").await;
+    let attempt = bench.attempt("first").await;
+    let next = draft("next").blocked_by(&[innocent, waiting]);
+    let job = next.id();
+    let settled = bench.settle(&attempt, next.next()).await;
+    assert_eq!(settled, Settled::Refused(Refusal::BlockerCycle { job, chain: waiting }));
+}
+
+/// What looks like a circle and is none is allowed: a shared blocker, a chain that waited before and does no more, and
+/// one whose first job waits for the same thing.
+pub async fn what_is_no_circle_is_allowed<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let shared = bench.start("shared").await;
+    let other = bench.start_blocked("other", &[shared]).await;
+    let earlier = bench.start_completed("earlier", "1").await;
+    let chain = bench.start_blocked("first", &[earlier]).await;
+    let next = draft("next").blocked_by(&[other, shared, earlier]);
+    let applied = bench.apply(&bench.attempt("first").await, next.next()).await;
+    assert_eq!(applied.next, Some(JobStatus::Blocked));
+    bench.finish(&bench.attempt("shared").await).await;
+    bench.finish(&bench.attempt("other").await).await;
+    assert_eq!(bench.attempt("next").await.chain(), chain);
+}
+
+/// A circle is found from outside, too.
+pub async fn a_circle_from_outside_is_found<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start("first").await;
+    let waiting = bench.start_blocked("waiting", &[chain]).await;
+    let mut open = bench.begin().await;
+    let current = open.lock(chain).await.expect("the chain is there");
+    let next = draft("next").blocked_by(&[waiting]);
+    let job = next.id();
+    let settled = open.settle_outside(current.id, next.next()).await;
+    assert_eq!(settled, Settled::Refused(Refusal::BlockerCycle { job, chain: waiting }));
+    let settled = open.settle_outside(current.id, draft::finish("1")).await;
+    assert!(matches!(settled, Settled::Applied(applied) if applied.unblocked.len() == 1));
+    open.commit().await;
+}

@@ -1,0 +1,299 @@
+//! One chain per key.
+
+use std::pin::pin;
+
+use queuert::adapter::CreatedChain;
+use queuert::{ChainId, Deduplication, JobStatus};
+
+use crate::bench::{Bench, End, LONG, SHORT, TICK};
+use crate::draft::{self, draft};
+use crate::fixture::StateFixture;
+
+async fn start_keyed<F: StateFixture>(bench: &Bench<F>, deduplication: Deduplication) -> CreatedChain {
+    bench
+        .create_one(draft("mail").dedup(deduplication))
+        .await
+        .expect("no refusal")
+}
+
+async fn assert_found<F: StateFixture>(bench: &Bench<F>, deduplication: Deduplication, chain: ChainId) {
+    let created = start_keyed(bench, deduplication).await;
+    assert!(created.deduplicated, "the chain was there already");
+    assert_eq!(created.id, chain);
+}
+
+async fn assert_new<F: StateFixture>(bench: &Bench<F>, deduplication: Deduplication) -> ChainId {
+    let created = start_keyed(bench, deduplication).await;
+    assert!(!created.deduplicated, "no chain counts");
+    assert_eq!(created.status, JobStatus::Pending);
+    created.id
+}
+
+fn open(key: &str) -> Deduplication {
+    Deduplication::while_open(key)
+}
+
+/// A key that is taken gives the chain that has it; another key starts a chain. (S7)
+pub async fn a_taken_key_gives_the_chain_that_has_it<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start_as(draft("mail").input("1").dedup("key")).await;
+    let again = draft("mail").input("2").dedup("key");
+    let unused = again.chain_id();
+    let created = bench.create_one(again).await.expect("no refusal");
+    let expected = CreatedChain {
+        id: chain,
+        status: JobStatus::Pending,
+        deduplicated: true,
+    };
+    assert_eq!(created, expected);
+    assert_eq!(bench.chain(chain).await.input.as_str(), "1", "the chain is left alone");
+    assert!(!bench.exists(unused).await);
+    assert_ne!(assert_new(&bench, open("other")).await, chain);
+    assert_eq!(bench.list_chains(&super::list_chains::query()).await.len(), 2);
+}
+
+/// A key belongs to a type: another type may have the same.
+pub async fn a_key_belongs_to_a_type<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start_as(draft("mail").dedup("key")).await;
+    bench.start_as(draft("other").dedup("key")).await;
+}
+
+/// Keys are told apart byte for byte, up to the longest that is accepted.
+pub async fn keys_are_exact_up_to_their_longest<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let longest = "k".repeat(Deduplication::MAX_KEY_LENGTH - 1);
+    let mut chains = Vec::new();
+    let keys = [
+        "key".to_owned(),
+        "Key".to_owned(),
+        "key ".to_owned(),
+        "ke\u{301}y".to_owned(),
+        "kéy".to_owned(),
+    ];
+    let keys: Vec<_> = keys
+        .into_iter()
+        .chain([format!("{longest}a"), format!("{longest}b")])
+        .collect();
+    for key in &keys {
+        chains.push(assert_new(&bench, open(key)).await);
+    }
+    for (key, chain) in keys.iter().zip(chains) {
+        assert_found(&bench, open(key), chain).await;
+        assert_eq!(bench.chain(chain).await.deduplication_key.as_ref(), Some(key));
+    }
+}
+
+/// While-open covers blocked, pending and running chains, and no others. (S11)
+pub async fn while_open_covers_open_chains_only<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = assert_new(&bench, open("key")).await;
+    let attempt = bench.attempt("mail").await;
+    assert_found(&bench, open("key"), chain).await;
+    bench.finish(&attempt).await;
+    let second = assert_new(&bench, open("key")).await;
+    bench.cancel(&[second]).await.expect("the chain is open");
+    let third = assert_new(&bench, open("key")).await;
+    bench.apply(&bench.attempt("mail").await, draft::bury("fatal")).await;
+    let fourth = assert_new(&bench, open("key")).await;
+    assert!(third != fourth);
+    let blocker = bench.start("blocker").await;
+    let blocked = bench
+        .start_as(draft("mail").blocked_by(&[blocker]).dedup("blocked"))
+        .await;
+    let found = start_keyed(&bench, open("blocked")).await;
+    assert_eq!((found.id, found.status), (blocked, JobStatus::Blocked));
+}
+
+/// Forever covers chains that have ended, too. (S11)
+pub async fn forever_covers_ended_chains_too<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = assert_new(&bench, open("key")).await;
+    bench.complete_outside(chain, "1").await;
+    let found = start_keyed(&bench, Deduplication::forever("key")).await;
+    assert_eq!(
+        (found.id, found.status, found.deduplicated),
+        (chain, JobStatus::Completed, true)
+    );
+}
+
+/// A chain of several steps is covered until it ends, not just its first job. (H4, I7)
+pub async fn a_chain_is_covered_until_it_ends<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = assert_new(&bench, open("key")).await;
+    bench.continue_with(&bench.attempt("mail").await, "two").await;
+    assert_found(&bench, open("key"), chain).await;
+    bench.continue_with(&bench.attempt("two").await, "three").await;
+    let attempt = bench.attempt("three").await;
+    assert_found(&bench, open("key"), chain).await;
+    bench.finish(&attempt).await;
+    assert_new(&bench, open("key")).await;
+}
+
+/// The status of a chain that was there is that of its latest job. (H5)
+pub async fn a_chain_that_was_there_shows_its_own_status<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    assert_new(&bench, open("key")).await;
+    bench.continue_with(&bench.attempt("mail").await, "two").await;
+    assert_eq!(start_keyed(&bench, open("key")).await.status, JobStatus::Pending);
+    bench.attempt("two").await;
+    assert_eq!(start_keyed(&bench, open("key")).await.status, JobStatus::Running);
+}
+
+/// A chain that is left out does not count. (S12)
+pub async fn a_chain_that_is_left_out_does_not_count<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = assert_new(&bench, open("key")).await;
+    assert_found(&bench, open("key"), chain).await;
+    let second = assert_new(&bench, open("key").except_ids([chain])).await;
+    assert_found(&bench, open("key").except_ids([chain]), second).await;
+    assert_new(&bench, open("key").except_ids([chain, second])).await;
+}
+
+/// Of several chains that count the newest is given.
+pub async fn the_newest_chain_is_given<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let mut newest = assert_new(&bench, open("key")).await;
+    for _ in 0..3 {
+        bench.complete_outside(newest, "1").await;
+        bench.elapse(TICK).await;
+        newest = assert_new(&bench, open("key")).await;
+    }
+    assert_found(&bench, Deduplication::forever("key"), newest).await;
+}
+
+/// Within a window, only chains created in it count. (S20)
+pub async fn only_chains_within_the_window_count<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = assert_new(&bench, Deduplication::within("key", LONG)).await;
+    bench.complete_outside(chain, "1").await;
+    assert_found(&bench, Deduplication::within("key", LONG), chain).await;
+    bench.elapse(SHORT * 2).await;
+    assert_found(&bench, Deduplication::within("key", LONG), chain).await;
+    assert_new(&bench, Deduplication::within("key", SHORT)).await;
+}
+
+/// A window also bounds the open chains, and does not add ended ones. (S21)
+pub async fn a_window_bounds_open_chains<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = assert_new(&bench, open("key")).await;
+    bench.elapse(SHORT * 2).await;
+    assert_found(&bench, open("key").window(LONG), chain).await;
+    let second = assert_new(&bench, open("key").window(SHORT)).await;
+    bench.complete_outside(second, "1").await;
+    bench.complete_outside(chain, "1").await;
+    assert_new(&bench, open("key").window(LONG)).await;
+}
+
+/// An earlier chain of the same call counts as existing. (S18)
+pub async fn an_earlier_chain_of_the_call_counts<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let existing = bench.start_as(draft("mail").dedup("old")).await;
+    let batch: Vec<_> = ["old", "new", "new", "old", "else"]
+        .map(|key| draft("mail").dedup(key).chain())
+        .to_vec();
+    let ids: Vec<_> = batch.iter().map(|chain| chain.job.id.as_chain()).collect();
+    let created = bench.create(&batch).await.expect("no refusal");
+    let got: Vec<_> = created.iter().map(|chain| (chain.id, chain.deduplicated)).collect();
+    let expected = [
+        (existing, true),
+        (ids[1], false),
+        (ids[1], true),
+        (existing, true),
+        (ids[4], false),
+    ];
+    assert_eq!(got, expected);
+}
+
+/// A matching key wins over a supplied id, also one that exists. (S25)
+pub async fn a_matching_key_wins_over_a_supplied_id<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = assert_new(&bench, open("key")).await;
+    let other = bench.start("mail").await;
+    for id in [chain, other] {
+        let again = draft("mail").with_id(id.first_job()).dedup("key");
+        let created = bench.create_one(again).await.expect("the key wins");
+        assert_eq!((created.id, created.deduplicated), (chain, true));
+    }
+}
+
+/// A start that rolls back holds no key.
+pub async fn a_rolled_back_start_holds_no_key<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let mut transaction = bench.begin().await;
+    transaction.start_as(draft("mail").dedup("key")).await;
+    transaction.rollback().await;
+    assert_new(&bench, open("key")).await;
+}
+
+/// A second starter waits for the transaction of the first: it gets that chain, or starts its own if the first rolls
+/// back. (H3, I7)
+pub async fn a_second_starter_waits_for_the_first<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    for (key, end) in [("a", End::Commit), ("b", End::Rollback)] {
+        for deduplication in [open(key), Deduplication::forever(format!("{key}-forever"))] {
+            let mut first = bench.begin().await;
+            let chain = first.start_as(draft("mail").dedup(deduplication.clone())).await;
+            let mut second = pin!(start_keyed(&bench, deduplication));
+            let created = bench.overlap_waiting(first, end, second.as_mut()).await;
+            assert_eq!(created.deduplicated, end == End::Commit);
+            assert_eq!(created.id == chain, end == End::Commit);
+            assert!(bench.exists(created.id).await);
+        }
+    }
+}
+
+/// A starter whose key another transaction is about to free gets the right answer once that is decided. (I7)
+pub async fn a_starter_waits_for_a_key_that_is_being_freed<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    for end in [End::Commit, End::Rollback] {
+        let chain = assert_new(&bench, open("key")).await;
+        let mut holder = bench.begin().await;
+        holder.complete_outside(chain, "1").await;
+        let mut starting = pin!(start_keyed(&bench, open("key")));
+        // A store may also answer at once from what is committed: the chain is open until the other commits.
+        let created = bench.overlap(holder, end, starting.as_mut()).await;
+        match end {
+            End::Commit if !created.deduplicated => bench.cancel(&[created.id]).await.map(drop).expect("open"),
+            _ => assert_eq!((created.id, created.deduplicated), (chain, true)),
+        }
+    }
+}
+
+/// Concurrent starters of one key get one chain, of which one of them is the starter. (H3, I7)
+pub async fn concurrent_starters_get_one_chain<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    for round in 0..5 {
+        let tasks: Vec<_> = (0..10)
+            .map(|_| {
+                let bench = bench.clone();
+                tokio::spawn(async move { start_keyed(&bench, open(&format!("key-{round}"))).await })
+            })
+            .collect();
+        let mut created = Vec::new();
+        for task in tasks {
+            created.push(task.await.expect("no start fails"));
+        }
+        assert!(created.iter().all(|chain| chain.id == created[0].id));
+        assert_eq!(created.iter().filter(|chain| !chain.deduplicated).count(), 1);
+    }
+    assert_eq!(bench.list_chains(&super::list_chains::query()).await.len(), 5);
+}
+
+/// A retried chain and a new starter of its key end with one open chain. (I7)
+pub async fn a_retry_and_a_start_at_once_leave_one_open_chain<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let stopped = [assert_new(&bench, open("key")).await];
+    bench.cancel(&stopped).await.expect("the chain is open");
+    let mut first = bench.begin().await;
+    first.start_as(draft("mail").dedup("key")).await;
+    let mut retrying = pin!(bench.retry(&stopped));
+    let retried = bench.overlap_waiting(first, End::Commit, retrying.as_mut()).await;
+    assert!(
+        matches!(retried, Err(queuert::adapter::Refusal::KeyTaken { .. })),
+        "{retried:?}"
+    );
+    let mut query = super::list_chains::query();
+    query.statuses = Some(vec![JobStatus::Pending]);
+    assert_eq!(bench.list_chains(&query).await.len(), 1);
+}
