@@ -1,0 +1,91 @@
+//! The contract of the adapters, kept by those of SQLite. Every case has a file of its own in a temporary directory.
+
+use std::time::Duration;
+
+use queuert::adapter::StateAdapter;
+use queuert_conformance::{Capabilities, StateFixture, state_conformance};
+use queuert_sqlite::{SqliteState, Synchronous};
+use sqlx::SqliteConnection;
+use tempfile::TempDir;
+
+struct File(TempDir);
+
+impl File {
+    fn new() -> Self {
+        Self(TempDir::new().expect("a temporary directory can be made"))
+    }
+}
+
+const AGEING_STEP: Duration = Duration::from_millis(200);
+
+impl StateFixture for File {
+    type State = SqliteState;
+
+    async fn state(&self) -> SqliteState {
+        let state = SqliteState::options()
+            .ageing_step(AGEING_STEP)
+            .synchronous(Synchronous::Normal)
+            .open(self.0.path().join("conformance.db"))
+            .await
+            .expect("a new file can be opened");
+        let mut transaction = state.begin().await.expect("a transaction can be begun");
+        sqlx::raw_sql(
+            "CREATE TABLE marker (name TEXT PRIMARY KEY); \
+             CREATE TABLE poison (marker TEXT REFERENCES marker (name) DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .execute(&mut *transaction)
+        .await
+        .expect("the user's tables can be made");
+        state
+            .commit(transaction)
+            .await
+            .expect("the user's tables can be committed");
+        state
+    }
+
+    async fn elapse(&self, _: &SqliteState, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none().poison().markers()
+    }
+
+    fn ageing_step(&self) -> Duration {
+        AGEING_STEP
+    }
+
+    /// A failed statement undoes itself in SQLite and the transaction goes on; a deferred constraint is what makes the
+    /// commit fail.
+    async fn poison(&self, connection: &mut SqliteConnection) {
+        sqlx::query("INSERT INTO poison VALUES ('there is no such marker')")
+            .execute(connection)
+            .await
+            .expect("a deferred constraint fails at the commit only");
+    }
+
+    async fn write_marker(&self, connection: &mut SqliteConnection, marker: &str) {
+        sqlx::query("INSERT INTO marker VALUES (?1)")
+            .bind(marker.to_owned())
+            .execute(connection)
+            .await
+            .expect("a marker can be written");
+    }
+
+    async fn read_marker(&self, _: &SqliteState, marker: &str) -> bool {
+        let pool = sqlx::SqlitePool::connect_with(
+            sqlx::sqlite::SqliteConnectOptions::new().filename(self.0.path().join("conformance.db")),
+        )
+        .await
+        .expect("the file can be opened by the user");
+        let found: Option<String> = sqlx::query_scalar("SELECT name FROM marker WHERE name = ?1")
+            .bind(marker.to_owned())
+            .fetch_optional(&pool)
+            .await
+            .expect("a marker can be read");
+        pool.close().await;
+        found.is_some()
+    }
+}
+
+state_conformance!(File::new());
