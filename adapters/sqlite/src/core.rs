@@ -9,6 +9,7 @@ use queuert::adapter::rank;
 use queuert::{ChainId, Fence, JobId, JobStatus, Payload, StateError, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{SqlStr, Sqlite, SqliteConnection};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::clock;
@@ -29,6 +30,9 @@ pub(crate) struct Core {
     claims: Mutex<HashMap<usize, SqlStr>>,
     /// Transactions that were committed through this handle.
     commits: AtomicU64,
+    opened: Instant,
+    /// When the last of them was, in milliseconds since `opened`, plus one; zero for never.
+    last_commit: AtomicU64,
 }
 
 /// What changes on a job, other than by its claim.
@@ -118,6 +122,8 @@ impl Core {
             origin: Uuid::new_v4(),
             claims: Mutex::default(),
             commits: AtomicU64::new(0),
+            opened: Instant::now(),
+            last_commit: AtomicU64::new(0),
         }
     }
 
@@ -128,6 +134,19 @@ impl Core {
 
     pub(crate) fn committed(&self) {
         self.commits.fetch_add(1, Ordering::SeqCst);
+        self.last_commit.store(self.age() + 1, Ordering::SeqCst);
+    }
+
+    /// Whether something was committed not longer ago than this.
+    pub(crate) fn committed_within(&self, time: Duration) -> bool {
+        match self.last_commit.load(Ordering::SeqCst) {
+            0 => false,
+            last => u128::from(self.age() + 1 - last.min(self.age() + 1)) <= time.as_millis(),
+        }
+    }
+
+    fn age(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
     }
 
     pub(crate) fn commits(&self) -> u64 {

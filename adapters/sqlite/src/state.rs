@@ -78,6 +78,11 @@ impl SqliteState {
         }
     }
 
+    /// How many transactions have been committed through this handle and its clones.
+    pub fn commits(&self) -> u64 {
+        self.inner.core.commits()
+    }
+
     pub(crate) fn new(core: Arc<Core>, queue: Queue, readers: Option<SqlitePool>) -> Self {
         Self {
             inner: Arc::new(Inner { core, queue, readers }),
@@ -109,8 +114,8 @@ impl SqliteState {
             .await
     }
 
-    /// Runs an operation outside any transaction, in its turn.
-    pub(crate) async fn write_alone<T, F>(&self, work: F) -> Result<T, StateError>
+    /// Runs an operation that is no news to other processes.
+    pub(crate) async fn write_quietly<T, F>(&self, work: F) -> Result<T, StateError>
     where
         T: Send + 'static,
         F: for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StateError>> + Send + 'static,
@@ -122,7 +127,7 @@ impl SqliteState {
         };
         self.inner
             .queue
-            .ask(|reply| Request::Alone(Box::new(task(reply))))
+            .ask(|reply| Request::Quiet(Box::new(task(reply))))
             .await
     }
 

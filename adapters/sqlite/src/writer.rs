@@ -35,8 +35,8 @@ pub(crate) enum Request {
     Create(Vec<NewChain>, Reply<Created>),
     Settle(Vec<Settlement>, Reply<Vec<Settled>>),
     Other(Box<dyn Operation>),
-    /// A statement that cannot run inside a transaction.
-    Alone(Box<dyn Operation>),
+    /// One whose commit does not count as news.
+    Quiet(Box<dyn Operation>),
     Begin(Reply<SqliteTransaction>),
     Close(oneshot::Sender<()>),
 }
@@ -169,7 +169,6 @@ impl Writer {
             let first = self.waiting.pop_front().map(|waiting| waiting.request);
             match first {
                 Some(Request::Begin(reply)) => self.lend(reply).await,
-                Some(Request::Alone(operation)) => self.run_alone(operation).await,
                 Some(Request::Close(reply)) => {
                     self.queue.close();
                     self.disconnect().await;
@@ -254,6 +253,7 @@ impl Writer {
     /// statements.
     async fn run_group(&mut self, mut group: Vec<Request>) {
         let several = group.len() > 1;
+        let news = group.iter().any(|request| !matches!(request, Request::Quiet(_)));
         let mut connection = match self.begin().await {
             Ok(connection) => connection,
             Err(error) => return group.into_iter().for_each(|request| request.fail(copy(&error))),
@@ -262,7 +262,9 @@ impl Writer {
         match run_all(&self.core, &mut connection, &mut group, &mut answers).await {
             Ok(()) => match SqliteTransactionManager::commit(&mut connection).await {
                 Ok(()) => {
-                    self.core.committed();
+                    if news {
+                        self.core.committed();
+                    }
                     self.connection = Some(connection);
                     answers.into_iter().for_each(Answer::send);
                 }
@@ -282,24 +284,6 @@ impl Writer {
                         false => request.fail(copy(&error)),
                     }
                 }
-            }
-        }
-    }
-
-    /// Runs a statement outside any transaction.
-    async fn run_alone(&mut self, mut operation: Box<dyn Operation>) {
-        let mut connection = match self.connection().await {
-            Ok(connection) => connection,
-            Err(error) => return operation.fail(error),
-        };
-        match operation.run(&mut connection).await {
-            Ok(()) => {
-                self.connection = Some(connection);
-                operation.answer();
-            }
-            Err(error) => {
-                self.recover(connection).await;
-                operation.fail(error);
             }
         }
     }
@@ -379,7 +363,7 @@ impl Writer {
 }
 
 fn groups(request: &Request) -> bool {
-    matches!(request, Request::Create(..) | Request::Settle(..) | Request::Other(_))
+    !matches!(request, Request::Begin(_) | Request::Close(_))
 }
 
 impl Request {
@@ -387,7 +371,7 @@ impl Request {
         match self {
             Self::Create(_, reply) => drop(reply.send(Err(error))),
             Self::Settle(_, reply) => drop(reply.send(Err(error))),
-            Self::Other(operation) | Self::Alone(operation) => operation.fail(error),
+            Self::Other(operation) | Self::Quiet(operation) => operation.fail(error),
             Self::Begin(reply) => drop(reply.send(Err(error))),
             Self::Close(_) => {}
         }
@@ -451,14 +435,14 @@ async fn run_all(
                     return Err(error);
                 }
             },
-            Request::Other(mut operation) => match operation.run(connection).await {
+            Request::Other(mut operation) | Request::Quiet(mut operation) => match operation.run(connection).await {
                 Ok(()) => answers.push(Answer::Other(operation)),
                 Err(error) => {
                     group.push(Request::Other(operation));
                     return Err(error);
                 }
             },
-            Request::Alone(_) | Request::Begin(_) | Request::Close(_) => {}
+            Request::Begin(_) | Request::Close(_) => {}
         }
     }
     Ok(())

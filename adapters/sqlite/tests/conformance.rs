@@ -1,10 +1,11 @@
 //! The contract of the adapters, kept by those of SQLite. Every case has a file of its own in a temporary directory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use queuert::adapter::StateAdapter;
-use queuert_conformance::{Capabilities, StateFixture, state_conformance};
-use queuert_sqlite::{SqliteState, Synchronous};
+use queuert::adapter::{NotifyAdapter, StateAdapter};
+use queuert_conformance::{Capabilities, NotifyFixture, StateFixture, state_conformance};
+use queuert_sqlite::{SqliteNotify, SqliteState, Synchronous};
 use sqlx::SqliteConnection;
 use tempfile::TempDir;
 
@@ -89,3 +90,19 @@ impl StateFixture for File {
 }
 
 state_conformance!(File::new());
+
+/// Every participant has its own handle on the file, as another process would.
+impl NotifyFixture for File {
+    async fn connect(&self) -> Arc<dyn NotifyAdapter> {
+        let state = SqliteState::open(self.0.path().join("notify.db"))
+            .await
+            .expect("a file can be opened");
+        Arc::new(SqliteNotify::new(&state))
+    }
+}
+
+mod notify {
+    use super::File;
+
+    queuert_conformance::notify_conformance!(File::new());
+}
