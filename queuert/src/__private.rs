@@ -1,17 +1,12 @@
 //! What code made by `#[derive(JobTypes)]` calls. Not public API: it changes without notice.
 
-use crate::adapter::StateAdapter;
-use crate::error::JobError;
-use crate::graph::Graph;
-use crate::job_type::{BlockerOf, Entry, JobType, JobTypes, OutputOf};
+use crate::job_type::{BlockerOf, Entry, JobType, OutputOf};
 use crate::payload::{Payload, PayloadError};
-use crate::settings::JobDefaults;
-use crate::worker::RawAttempt;
 
 /// Reads what a `J` finished with. The bound is the derived implementation, so that a type which cannot be an output
 /// is reported there and nowhere else.
 pub fn decode_output<J: JobType, T: OutputOf<J>>(output: &Payload) -> Result<T, PayloadError> {
-    output.decode()
+    T::decode(output)
 }
 
 /// The name of a blocker of a `J`. The bound is the derived implementation, for the same reason.
@@ -30,28 +25,6 @@ pub fn no_such_end<J: Entry>(finished_by: &str, ends: &[&str]) -> PayloadError {
 
 /// Reads what a variant wraps, as far as the compiler's search for dead code is concerned.
 pub fn take<T>(_: T) {}
-
-/// Stands in for an enum that cannot be one of job types, after a mistake that was reported.
-#[derive(Debug)]
-pub enum NoTypes {}
-
-impl JobTypes for NoTypes {
-    type Attempt<S: StateAdapter> = ();
-
-    const NAMES: &'static [&'static str] = &[];
-
-    fn graph() -> Graph {
-        Graph::new("NoTypes", Vec::new())
-    }
-
-    fn attempt<S: StateAdapter>(raw: RawAttempt<S>) -> Result<(), JobError> {
-        Err(raw.unknown("NoTypes"))
-    }
-
-    fn defaults() -> Vec<JobDefaults> {
-        Vec::new()
-    }
-}
 
 /// `Debug` for generated enums, whose contents need not have it: `(&Probe(&value)).shown()` is the value if it has,
 /// and a placeholder if not. The method of the first trait is found first, that of the second after one more borrow.

@@ -56,7 +56,7 @@ impl ChainRecord {
                 actual: self.type_name,
             });
         }
-        let input = self.input.decode().map_err(|error| Error::Undecodable {
+        let input = J::decode(&self.input).map_err(|error| Error::Undecodable {
             id: self.id.first_job(),
             type_name: self.type_name.clone(),
             part: "input",

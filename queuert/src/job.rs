@@ -200,7 +200,7 @@ impl JobRecord {
                 actual: self.type_name,
             });
         }
-        match self.input.decode() {
+        match J::decode(&self.input) {
             Ok(input) => Ok(Job { input, record: self }),
             Err(error) => Err(Error::undecodable_input(&self, &error)),
         }

@@ -16,16 +16,44 @@ use crate::settings::JobDefaults;
 use crate::step::Step;
 use crate::worker::RawAttempt;
 
+// `JobInput` and `JobOutput` say by themselves how a value is written and read, and do not have serde's traits as
+// supertraits: the compiler reports each supertrait that is missing, in serde's words and once per use, before it
+// reports ours.
+
 /// What the input of a job must be able to do. Implemented for every type that can.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the input of a job",
     label = "this input cannot be stored and read back",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`; it must also own its data and be `Send + Sync`"
 )]
-pub trait JobInput: Serialize + DeserializeOwned + Send + Sync + 'static {}
+pub trait JobInput: Sized + Send + Sync + 'static {
+    /// Writes the input as it is stored. For queuert itself: [`Payload::encode`] is the same for everyone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Payload::encode`].
+    #[doc(hidden)]
+    fn encode(&self) -> Result<Payload, PayloadError>;
+
+    /// Reads a stored input. For queuert itself: [`Payload::decode`] is the same for everyone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Payload::decode`].
+    #[doc(hidden)]
+    fn decode(stored: &Payload) -> Result<Self, PayloadError>;
+}
 
 #[diagnostic::do_not_recommend]
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {}
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {
+    fn encode(&self) -> Result<Payload, PayloadError> {
+        Payload::encode(self)
+    }
+
+    fn decode(stored: &Payload) -> Result<Self, PayloadError> {
+        stored.decode()
+    }
+}
 
 /// What the output of a chain must be able to do. Implemented for every type that can.
 #[diagnostic::on_unimplemented(
@@ -33,10 +61,34 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {}
     label = "this output cannot be stored and read back",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`; it must also own its data and be `Send + Sync`"
 )]
-pub trait JobOutput: Serialize + DeserializeOwned + Send + Sync + 'static {}
+pub trait JobOutput: Sized + Send + Sync + 'static {
+    /// Writes the output as it is stored. For queuert itself: [`Payload::encode`] is the same for everyone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Payload::encode`].
+    #[doc(hidden)]
+    fn encode(&self) -> Result<Payload, PayloadError>;
+
+    /// Reads a stored output. For queuert itself: [`Payload::decode`] is the same for everyone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Payload::decode`].
+    #[doc(hidden)]
+    fn decode(stored: &Payload) -> Result<Self, PayloadError>;
+}
 
 #[diagnostic::do_not_recommend]
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {}
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {
+    fn encode(&self) -> Result<Payload, PayloadError> {
+        Payload::encode(self)
+    }
+
+    fn decode(stored: &Payload) -> Result<Self, PayloadError> {
+        stored.decode()
+    }
+}
 
 /// A job type: the struct that is its input, with a stable name, defaults and blockers.
 #[diagnostic::on_unimplemented(
@@ -45,9 +97,6 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {}
     note = "wrap `{Self}` in a variant of an enum that has `#[derive(JobTypes)]`"
 )]
 pub trait JobType: JobInput {
-    /// The enum of job types that this one belongs to.
-    type Types: JobTypes;
-
     /// The blockers that a job of this type waits for: `()`, [`One`](crate::One), a tuple of entry types or
     /// [`Many`](crate::Many).
     type Blockers: BlockerSpec;
@@ -78,7 +127,7 @@ pub trait JobType: JobInput {
 )]
 pub trait JobTypes: Sized + 'static {
     /// The enum of attempts: one variant per job type, to `match` exhaustively.
-    type Attempt<S: StateAdapter>: Send;
+    type Attempt<S: StateAdapter>;
 
     /// The names of all job types, in the order of the variants.
     const NAMES: &'static [&'static str];

@@ -64,7 +64,10 @@ impl<J: JobType> Step<J> {
             },
         }
     }
+}
 
+// Not bounded, so that a step which could not be made is reported where it is made and not again at each setting.
+impl<J> Step<J> {
     /// Runs it after a delay, measured by the store's clock. Default: at once.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.settings.schedule = Schedule::After(delay);

@@ -42,13 +42,15 @@ mod value;
 ///
 /// Besides the implementations of queuert's traits: an enum `<Enum>Attempt` with a variant per job type, to `match`
 /// the attempts of all of them, and an enum `<Entry>Output` for each entry whose chain can end with different types.
-/// An entry whose ends share one type, as written, has that as the output of its chain.
+/// An entry whose ends share one type, as written, has that as the output of its chain. The generated enums are as
+/// visible as yours, so make it at least as visible as the entries that have an output enum.
 #[proc_macro_derive(JobTypes, attributes(job))]
 pub fn derive_job_types(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
     let mut problems = diagnostics::Problems::default();
-    let types = parse::parse(input, &mut problems);
+    let mut types = parse::parse(input, &mut problems);
     let graph = check::check(&types, &mut problems);
+    types.drop_faulty_blockers();
     let code = expand::expand(&types, &graph, !problems.is_empty());
     let problems = problems.into_compile_errors();
     quote::quote!(#problems #code).into()

@@ -19,6 +19,8 @@ pub(crate) struct Types {
     /// The path to `queuert`.
     pub(crate) queuert: TokenStream,
     pub(crate) generic: bool,
+    /// `#[non_exhaustive]`, which then holds for the enums that grow with this one too.
+    pub(crate) non_exhaustive: Option<Attribute>,
     pub(crate) variants: Vec<Variant>,
 }
 
@@ -40,6 +42,20 @@ impl Types {
     /// The variant that a type in `blockers = ..` names, if it names one of this enum.
     pub(crate) fn named_by(&self, ty: &Type) -> Option<usize> {
         self.position(single_ident(ty)?)
+    }
+
+    /// Forgets blockers that name a variant without an input. That was reported, and the name alone is no type.
+    pub(crate) fn drop_faulty_blockers(&mut self) {
+        for index in 0..self.variants.len() {
+            let named = self.variants[index].settings.blockers.types();
+            let faulty = |ty| {
+                self.named_by(ty)
+                    .is_some_and(|blocker| self.variants[blocker].input.is_none())
+            };
+            if named.iter().any(faulty) {
+                self.variants[index].settings.blockers = attribute::Blockers::Unreadable;
+            }
+        }
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Ident> {
@@ -65,6 +81,11 @@ pub(crate) fn parse(input: DeriveInput, problems: &mut Problems) -> Types {
         ident: input.ident,
         queuert: attribute::read_crate(&input.attrs, problems).unwrap_or_else(|| quote!(::queuert)),
         generic: !input.generics.params.is_empty(),
+        non_exhaustive: input
+            .attrs
+            .iter()
+            .find(|attribute| attribute.path().is_ident("non_exhaustive"))
+            .cloned(),
         variants: Vec::new(),
     };
     if types.generic {

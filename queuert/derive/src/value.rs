@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::ToTokens;
 use syn::parse::ParseStream;
-use syn::{Lit, LitStr, Result, Token};
+use syn::spanned::Spanned;
+use syn::{Lit, LitStr, Result, Token, Type};
 
 /// `TypeName::MAX_LENGTH` of the core, which this crate cannot name.
 const LONGEST_NAME: usize = 200;
@@ -17,6 +19,44 @@ const LONGEST_DURATION: Duration = Duration::from_secs(36_500 * 86_400);
 pub(crate) struct Written<T> {
     pub(crate) value: T,
     pub(crate) span: Span,
+}
+
+/// A type that owns what it holds: an output is read back long after whoever it might borrow from is gone. `'static` is
+/// left to the compiler, since a `Cow<'static, str>` can be read back.
+pub(crate) fn owned_type(input: ParseStream<'_>) -> Result<Type> {
+    let ty: Type = input.parse()?;
+    let fix = match &ty {
+        Type::Infer(_) => "name the type",
+        Type::ImplTrait(_) | Type::TraitObject(_) => "name one concrete type",
+        _ if borrows(ty.to_token_stream()) => {
+            "it is stored and read back, so it must own its data; use `String` for `&str`, `Vec<T>` for `&[T]`, or leave \
+             out the `&`"
+        }
+        _ => return Ok(ty),
+    };
+    let text = crate::naming::type_text(&ty);
+    Err(syn::Error::new(
+        ty.span(),
+        format!("`{text}` cannot be an output: {fix}"),
+    ))
+}
+
+fn borrows(tokens: TokenStream) -> bool {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let found = match token {
+            TokenTree::Group(group) => borrows(group.stream()),
+            TokenTree::Punct(punct) if punct.as_char() == '&' => true,
+            TokenTree::Punct(punct) if punct.as_char() == '\'' => {
+                !matches!(tokens.peek(), Some(TokenTree::Ident(name)) if name == "static")
+            }
+            _ => false,
+        };
+        if found {
+            return true;
+        }
+    }
+    false
 }
 
 pub(crate) fn duration(input: ParseStream<'_>) -> Result<Written<Duration>> {

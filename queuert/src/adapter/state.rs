@@ -25,16 +25,22 @@ use crate::worker::AbortReason;
 ///
 /// **Locks.** Every verb that changes a job locks its *chain* (and, when it ends the chain, the chains of the jobs that
 /// wait for it) until its transaction ends, and waits for a lock that another transaction holds, in id order within
-/// the call. Two verbs never wait: [`claim_jobs`](Self::claim_jobs) and [`reap_leases`](Self::reap_leases) skip
-/// what is locked, and [`renew_leases`](Self::renew_leases) reports it as [`Renewal::Busy`]. What another transaction
-/// has not committed does not exist and is not waited for, except where it would make a second job with one id or a
-/// second chain with one deduplication key. Rolling back to a savepoint may keep locks. A deadlock is a
-/// [`Conflict`](crate::StateErrorKind::Conflict), never a hang.
+/// the call. What a worker's loops call never waits, so that one slow transaction cannot stall a process:
+/// [`claim_jobs`](Self::claim_jobs) and [`reap_leases`](Self::reap_leases) skip what is locked,
+/// [`renew_leases`](Self::renew_leases) reports it as [`Renewal::Busy`], and [`settle_jobs`](Self::settle_jobs) without
+/// a transaction as [`Settled::Busy`]. (A store with one writer at a time may let all of them wait for their turn.)
+/// What another transaction has not committed does not exist and is not waited for, except where it would make a second
+/// job with one id or a second chain with one deduplication key. Rolling back to a savepoint may keep locks. A deadlock
+/// is a [`Conflict`](crate::StateErrorKind::Conflict), never a hang.
+///
+/// **Refusals.** A refused verb changes nothing and leaves the transaction usable: find a taken id by looking, not by
+/// a violated constraint.
 ///
 /// **Fences.** A write with [`Authority::Fence`] is applied only while the job runs under that fence. If the job has
 /// already been settled under that very fence (the answer to an earlier call was lost) the answer is
 /// [`Settled::Repeated`]; otherwise [`Settled::Lost`] with the reason, in this order: the row is gone, `NotFound`;
-/// it is completed, `AlreadyCompleted`; it is cancelled, `Cancelled`; else `TakenByAnotherWorker`.
+/// it is completed, `AlreadyCompleted`; it is cancelled, `Cancelled`; else `TakenByAnotherWorker`. Only the last fence
+/// under which the job was settled need be remembered.
 ///
 /// **Fan-in.** A job is blocked while at least one of its blocker chains has not completed. Whoever completes the last
 /// one makes it pending, exactly once, in the same transaction, with `scheduled_at` raised to now. Because both the
@@ -61,7 +67,8 @@ pub trait StateAdapter: Send + Sync + 'static {
     /// Opens a transaction.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StateError>> + Send;
 
-    /// Commits a transaction. After an error it may or may not have been committed.
+    /// Commits a transaction. After an error it may or may not have been committed; a transaction in which a statement
+    /// had failed, so that the store would roll it back silently, is an error too.
     fn commit(&self, transaction: Self::Transaction) -> impl Future<Output = Result<(), StateError>> + Send;
 
     /// Rolls a transaction back and waits until its locks are gone.
@@ -96,7 +103,7 @@ pub trait StateAdapter: Send + Sync + 'static {
     /// chain: the second waits for the transaction of the first. A matching key wins over a supplied id.
     ///
     /// Refused with [`Refusal::IdTaken`] or [`Refusal::BlockerNotFound`]. A blocker may be an earlier item of the same
-    /// call, and may be given twice.
+    /// call, but not a later one or the job itself. It may be given twice, and then stands at both places.
     fn create_chains(
         &self,
         within: Option<&mut Self::Connection>,

@@ -14,7 +14,6 @@ use crate::event::JobInfo;
 use crate::id::ChainId;
 use crate::job::{JobRecord, JobStatus, TypeName};
 use crate::job_type::{ContinuationOf, JobType, OutputOf};
-use crate::payload::Payload;
 use crate::step::IntoStep;
 use crate::worker::AbortReason;
 
@@ -136,7 +135,7 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
     ///
     /// A dropped future has had its effect on the transaction entirely or not at all; roll it back.
     pub async fn finish<O: OutputOf<J>>(mut self, output: O) -> Result<(), Error> {
-        let output = Payload::encode(&output).map_err(|error| Error::Unencodable {
+        let output = output.encode().map_err(|error| Error::Unencodable {
             type_name: J::NAME.into(),
             part: "output",
             message: error.to_string(),

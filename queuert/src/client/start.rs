@@ -15,7 +15,6 @@ use crate::event::{Event, JobInfo};
 use crate::id::JobId;
 use crate::job::{JobStatus, TypeName};
 use crate::job_type::{Entry, JobType};
-use crate::payload::Payload;
 use crate::step::{IntoStep, Step, StepSettings};
 use crate::time::Timestamp;
 
@@ -38,7 +37,11 @@ impl<S: StateAdapter> Client<S> {
         T: IntoStep,
         T::Job: Entry,
     {
-        Request::new(self, StartOne(step.into_step()))
+        let operation = StartOne {
+            step: step.into_step(),
+            make: new_chain::<T::Job>,
+        };
+        Request::new(self, operation)
     }
 
     /// Starts any number of chains of one type at the price of one statement: all of them, or none.
@@ -57,7 +60,11 @@ impl<S: StateAdapter> Client<S> {
         <I::Item as IntoStep>::Job: Entry,
     {
         let steps = steps.into_iter().map(IntoStep::into_step).collect();
-        Request::new(self, StartMany(steps))
+        let operation = StartMany {
+            steps,
+            make: new_chain::<<I::Item as IntoStep>::Job>,
+        };
+        Request::new(self, operation)
     }
 
     /// Starts chains of different types, given as a tuple, at the price of one statement: all of them, or none.
@@ -74,13 +81,20 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
+/// Makes a chain of a step. Picked where `J` is known to be an entry, so that the operations need not be bounded: for a
+/// job that is none, the compiler would say on top that the request is no future, and propose to remove the `.await`.
+type MakeChain<J> = fn(JobId, Step<J>, Option<String>) -> Result<NewChain, Error>;
+
 /// Starts one chain.
 #[derive(Debug)]
-pub struct StartOne<J>(Step<J>);
+pub struct StartOne<J> {
+    step: Step<J>,
+    make: MakeChain<J>,
+}
 
-impl<S: StateAdapter, J: Entry> Request<'_, S, StartOne<J>> {
+impl<S: StateAdapter, J> Request<'_, S, StartOne<J>> {
     fn map(mut self, change: impl FnOnce(Step<J>) -> Step<J>) -> Self {
-        self.operation.0 = change(self.operation.0);
+        self.operation.step = change(self.operation.step);
         self
     }
 
@@ -117,7 +131,7 @@ impl<S: StateAdapter, J: Entry> Request<'_, S, StartOne<J>> {
 
 impl<J> Sealed for StartOne<J> {}
 
-impl<S: StateAdapter, J: Entry> Operation<S> for StartOne<J> {
+impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartOne<J> {
     type Output = Started<J>;
 
     #[expect(private_interfaces, reason = "sealed")]
@@ -127,7 +141,11 @@ impl<S: StateAdapter, J: Entry> Operation<S> for StartOne<J> {
         within: Option<&mut S::Connection>,
         effects: &mut Effects,
     ) -> Result<Started<J>, Error> {
-        let chain = new_chain(client, self.0)?;
+        let id = match self.step.settings.id {
+            Some(id) => id,
+            None => client.entropy().job_ids(1).next().ok_or_else(short_answer)?,
+        };
+        let chain = (self.make)(id, self.step, trace_context(client))?;
         let created = create(client, within, effects, &[chain]).await?;
         match created.into_iter().next() {
             Some(created) => Ok(started(created)),
@@ -138,11 +156,14 @@ impl<S: StateAdapter, J: Entry> Operation<S> for StartOne<J> {
 
 /// Starts any number of chains of one type.
 #[derive(Debug)]
-pub struct StartMany<J>(Vec<Step<J>>);
+pub struct StartMany<J> {
+    steps: Vec<Step<J>>,
+    make: MakeChain<J>,
+}
 
 impl<J> Sealed for StartMany<J> {}
 
-impl<S: StateAdapter, J: Entry> Operation<S> for StartMany<J> {
+impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartMany<J> {
     type Output = Vec<Started<J>>;
 
     #[expect(private_interfaces, reason = "sealed")]
@@ -152,16 +173,16 @@ impl<S: StateAdapter, J: Entry> Operation<S> for StartMany<J> {
         within: Option<&mut S::Connection>,
         effects: &mut Effects,
     ) -> Result<Vec<Started<J>>, Error> {
-        if self.0.is_empty() {
+        if self.steps.is_empty() {
             return Ok(Vec::new());
         }
-        let missing = self.0.iter().filter(|step| step.settings.id.is_none()).count();
+        let missing = self.steps.iter().filter(|step| step.settings.id.is_none()).count();
         let mut ids = client.entropy().job_ids(missing);
         let trace_context = trace_context(client);
-        let mut chains = Vec::with_capacity(self.0.len());
-        for step in self.0 {
+        let mut chains = Vec::with_capacity(self.steps.len());
+        for step in self.steps {
             let id = step.settings.id.or_else(|| ids.next()).ok_or_else(short_answer)?;
-            chains.push(new_chain_with(id, step, trace_context.clone())?);
+            chains.push((self.make)(id, step, trace_context.clone())?);
         }
         let created = create(client, within, effects, &chains).await?;
         Ok(created.into_iter().map(started).collect())
@@ -234,7 +255,7 @@ macro_rules! step_tuples {
                 Ok(vec![$({
                     let step = self.$index.into_step();
                     let id = step.settings.id.map_or_else(|| maker.entropy.job_ids(1).next().ok_or_else(short_answer), Ok)?;
-                    new_chain_with(id, step, maker.trace_context.clone())?
+                    new_chain(id, step, maker.trace_context.clone())?
                 }),+])
             }
 
@@ -274,15 +295,7 @@ fn trace_context<S: StateAdapter>(client: &Client<S>) -> Option<String> {
     client.hub().observe(|adapter| adapter.trace_context()).flatten()
 }
 
-fn new_chain<S: StateAdapter, J: Entry>(client: &Client<S>, step: Step<J>) -> Result<NewChain, Error> {
-    let id = match step.settings.id {
-        Some(id) => id,
-        None => client.entropy().job_ids(1).next().ok_or_else(short_answer)?,
-    };
-    new_chain_with(id, step, trace_context(client))
-}
-
-fn new_chain_with<J: Entry>(id: JobId, step: Step<J>, trace_context: Option<String>) -> Result<NewChain, Error> {
+fn new_chain<J: Entry>(id: JobId, step: Step<J>, trace_context: Option<String>) -> Result<NewChain, Error> {
     let Step { input, settings } = step;
     if let Some(deduplication) = &settings.deduplication {
         check_key(&deduplication.key)?;
@@ -317,7 +330,7 @@ fn new_job_with<J: JobType>(
             problem: "0 attempts would never run the job; leave it out or give at least 1".into(),
         });
     }
-    let input = Payload::encode(input).map_err(|error| Error::Unencodable {
+    let input = input.encode().map_err(|error| Error::Unencodable {
         type_name: J::NAME.into(),
         part: "input",
         message: error.to_string(),

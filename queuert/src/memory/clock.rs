@@ -17,8 +17,15 @@ pub struct MemoryClock(Arc<Source>);
 
 enum Source {
     System,
-    Manual { micros: AtomicI64, moved: Arc<Notify> },
-    Tokio { origin: Timestamp, start: Instant },
+    Manual {
+        micros: AtomicI64,
+        moved: Arc<Notify>,
+    },
+    Tokio {
+        origin: Timestamp,
+        start: Instant,
+        ahead: AtomicI64,
+    },
 }
 
 /// Where [`MemoryClock::tokio`] starts: a fixed moment, because a run on a paused clock must be the same every time.
@@ -44,6 +51,7 @@ impl MemoryClock {
         Self(Arc::new(Source::Tokio {
             origin: TOKIO_ORIGIN,
             start: Instant::now(),
+            ahead: AtomicI64::new(0),
         }))
     }
 
@@ -52,16 +60,25 @@ impl MemoryClock {
         match &*self.0 {
             Source::System => Timestamp::wall_clock(),
             Source::Manual { micros, .. } => Timestamp::from_micros(micros.load(Ordering::SeqCst)),
-            Source::Tokio { origin, start } => origin.saturating_add(start.elapsed()),
+            Source::Tokio { origin, start, ahead } => {
+                let ahead = Duration::from_micros(ahead.load(Ordering::SeqCst).unsigned_abs());
+                origin.saturating_add(start.elapsed()).saturating_add(ahead)
+            }
         }
     }
 
-    /// Moves a manual clock forward.
+    /// Moves a manual clock forward. One made by [`tokio`](Self::tokio) jumps ahead of tokio's and goes on from there:
+    /// that is how a test sees a store whose clock is corrected while processes run.
     ///
     /// # Panics
     ///
-    /// On a clock that was not made by [`manual`](Self::manual).
+    /// On the wall clock.
     pub fn advance(&self, duration: Duration) {
+        if let Source::Tokio { ahead, .. } = &*self.0 {
+            let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+            ahead.fetch_add(micros, Ordering::SeqCst);
+            return;
+        }
         self.move_to(|now| now.saturating_add(duration));
     }
 
@@ -144,6 +161,11 @@ mod tests {
         assert_eq!(
             clock.now().saturating_duration_since(before),
             Duration::from_secs(3_600)
+        );
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(
+            clock.now().saturating_duration_since(before),
+            Duration::from_secs(3_605)
         );
     }
 }

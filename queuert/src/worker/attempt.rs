@@ -15,7 +15,7 @@ use crate::blockers::BlockerSpec;
 use crate::chain::ChainRecord;
 use crate::client::{Client, Transaction, new_job};
 use crate::error::{Error, JobError};
-use crate::event::AttemptInfo;
+use crate::event::{AttemptInfo, Event};
 use crate::id::{ChainId, Fence, JobId};
 use crate::job::{AttemptError, JobRecord};
 use crate::job_type::{BlockerOf, ContinuationOf, JobType, OutputOf};
@@ -43,6 +43,16 @@ impl<S: StateAdapter> Shared<S> {
                 job: self.record.id,
                 reason,
             }),
+        }
+    }
+
+    /// Fires the signal because the job is lost, and says so to whoever listens, once.
+    pub(crate) fn lost(&self, reason: AbortReason) {
+        if self.abort.abort(reason) {
+            self.client.hub().emit_with(|| Event::LeaseLost {
+                attempt: self.info.clone(),
+                reason,
+            });
         }
     }
 
@@ -83,10 +93,8 @@ impl<S: StateAdapter> RawAttempt<S> {
                 actual: record.type_name.clone(),
             }));
         }
-        let input = record
-            .input
-            .decode()
-            .map_err(|error| JobError::fatal(Error::undecodable_input(record, &error)))?;
+        let input =
+            J::decode(&record.input).map_err(|error| JobError::fatal(Error::undecodable_input(record, &error)))?;
         let blockers = J::Blockers::decode(&self.shared.blockers).map_err(JobError::fatal)?;
         Ok(Attempt {
             input,
@@ -297,7 +305,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
             .hold_lease(&mut transaction, self.id(), self.shared.fence)
             .await?;
         if let Err(reason) = held {
-            self.shared.abort.abort(reason);
+            self.shared.lost(reason);
             return Err(Error::LeaseLost { job: self.id(), reason }.into());
         }
         transaction.commit().await?;
@@ -316,7 +324,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
 }
 
 pub(crate) fn encode_output<J: JobType, O: OutputOf<J>>(output: &O) -> Result<Payload, JobError> {
-    Payload::encode(output).map_err(|error| {
+    output.encode().map_err(|error| {
         JobError::fatal(Error::Unencodable {
             type_name: J::NAME.into(),
             part: "output",

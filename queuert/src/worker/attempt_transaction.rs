@@ -113,7 +113,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
             }
             Some(Settled::Refused(refusal)) => Err(Error::from(refusal).into()),
             Some(Settled::Lost(reason)) => {
-                self.shared.abort.abort(reason);
+                self.shared.lost(reason);
                 let job = self.shared.record.id;
                 Err(Error::LeaseLost { job, reason }.into())
             }

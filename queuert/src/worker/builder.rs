@@ -125,7 +125,8 @@ const POLL_WITH_NOTIFY: Duration = Duration::from_secs(30);
 const POLL_WITHOUT_NOTIFY: Duration = Duration::from_secs(1);
 
 impl<S: StateAdapter> WorkerBuilder<S> {
-    /// Adds the processor of a job type: a closure, or an async function.
+    /// Adds the processor of a job type: a closure, or an async function. It returns what `finish`, `continue_with` or
+    /// `snooze` gave, or an error.
     pub fn process<J, F, Fut>(self, processor: F) -> Self
     where
         J: JobType,

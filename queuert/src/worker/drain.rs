@@ -80,7 +80,7 @@ pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Draine
     }
     loops.spawn(renew_loop(Arc::clone(&runtime)));
     let mut drained = Drained::default();
-    while sweep(&runtime).await > 0 {}
+    while sweep(&runtime).await.is_some_and(|taken| taken > 0) {}
     loop {
         let claimed_at = Instant::now();
         let claimed = runtime.claim(1).await?;

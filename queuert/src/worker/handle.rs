@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -109,6 +110,9 @@ impl<S: StateAdapter> fmt::Debug for Workers<S> {
     }
 }
 
+/// How long the loops may take to end, once no attempt is left: to announce what they have just committed.
+const WIND_UP: Duration = Duration::from_secs(2);
+
 /// Runs the loops, and ends them when the claimer has wound up. Aborting it aborts them all.
 async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let hub = runtime.client.hub().clone();
@@ -126,7 +130,11 @@ async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     claimer.spawn(claim_loop(Arc::clone(&runtime)));
     while claimer.join_next().await.is_some() {}
     runtime.quit.cancel();
-    while loops.join_next().await.is_some() {}
+    // A loop whose call the store does not answer is cut off: no attempt waits for it any more.
+    let ended = async { while loops.join_next().await.is_some() {} };
+    if tokio::time::timeout(WIND_UP, ended).await.is_err() {
+        loops.shutdown().await;
+    }
     hub.emit_with(|| Event::WorkerStopped { worker });
     runtime.health.set(Health::Stopped);
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::health::Backoff;
 use super::runtime::{Runtime, contained};
 use crate::adapter::{ReapLeases, ReapedJob, StateAdapter};
 use crate::effects::Effects;
@@ -18,9 +19,17 @@ pub(crate) async fn reap_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
         .settings
         .reap_interval
         .unwrap_or_else(|| default_interval(&runtime));
+    let mut backoff = Backoff::new(runtime.client.entropy());
     loop {
-        while sweep(&runtime).await >= BATCH && !runtime.quit.is_cancelled() {}
-        let pause = interval.mul_f64(runtime.client.entropy().jitter(0.1));
+        let pause = match sweep(&runtime).await {
+            // There may be more.
+            Some(BATCH..) => Duration::ZERO,
+            Some(_) => {
+                backoff.reset();
+                interval.mul_f64(runtime.client.entropy().jitter(0.1))
+            }
+            None => backoff.next_pause().min(interval),
+        };
         tokio::select! {
             biased;
             () = runtime.quit.cancelled() => return,
@@ -35,15 +44,13 @@ fn default_interval<S: StateAdapter>(runtime: &Runtime<S>) -> Duration {
     (shortest.unwrap_or(LONGEST_INTERVAL) / 2).min(LONGEST_INTERVAL)
 }
 
-/// Takes one batch, and says how many that were. A failure is left to the next sweep.
-pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> usize {
+/// Takes one batch, and says how many that were; `None` if the store failed.
+pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> Option<usize> {
     let own = runtime.in_flight().keys().copied().collect();
     let reap = ReapLeases::new(runtime.reap_types(), BATCH, own);
     let result = contained(runtime.client.state().reap_leases(&reap)).await;
     runtime.heard_from_store("reap", &result);
-    let Ok(reaped) = result else {
-        return 0;
-    };
+    let reaped = result.ok()?;
     let mut effects = Effects::default();
     for ReapedJob { job, owner, expired_at } in &reaped {
         let info = JobInfo::of(job);
@@ -62,5 +69,5 @@ pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> usize {
         }
     }
     runtime.flush(effects).await;
-    reaped.len()
+    Some(reaped.len())
 }

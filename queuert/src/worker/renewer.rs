@@ -9,6 +9,7 @@ use super::health::Backoff;
 use super::runtime::{Runtime, contained};
 use super::signal::AbortReason;
 use crate::adapter::{RenewLease, Renewal, StateAdapter};
+use crate::error::{StateError, StateErrorKind};
 use crate::event::Event;
 
 pub(crate) async fn renew_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
@@ -52,9 +53,26 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
         })
         .collect();
     if due.is_empty() {
+        // A renewal that failed for an attempt that has ended since must not leave an idle worker degraded for ever.
+        if runtime.in_flight().is_empty() {
+            runtime.health.succeeded("renew");
+        }
         return true;
     }
-    let result = contained(runtime.client.state().renew_leases(&due)).await;
+    // A store that does not answer must not keep attempts from learning that their lease is over.
+    let call = tokio::time::timeout_at(
+        patience(runtime, sent_at + tick),
+        runtime.client.state().renew_leases(&due),
+    );
+    let result = contained(async {
+        call.await.unwrap_or_else(|_| {
+            Err(StateError::new(
+                StateErrorKind::Transient,
+                "the store did not answer before the first lease was over",
+            ))
+        })
+    })
+    .await;
     runtime.heard_from_store("renew", &result);
     let Ok(renewals) = result else {
         give_up_expired(runtime);
@@ -65,6 +83,14 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
     }
     give_up_expired(runtime);
     true
+}
+
+/// Until when to wait for an answer: the end of the first lease that is not given up, but at least one tick.
+fn patience<S: StateAdapter>(runtime: &Runtime<S>, at_least: Instant) -> Instant {
+    let in_flight = runtime.in_flight();
+    let held = in_flight.values().filter(|attempt| attempt.abort.reason().is_none());
+    let first = held.map(|attempt| attempt.expires_at).min();
+    first.unwrap_or(at_least).max(at_least)
 }
 
 fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Renewal, sent_at: Instant) {

@@ -1,5 +1,6 @@
 //! Runs one attempt from its claim to its end.
 
+use std::collections::btree_map::Entry;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::client::{Transaction, report};
 use crate::effects::Effects;
 use crate::error::{Error, JobError, StateError, Verdict, shorten};
 use crate::event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
-use crate::id::JobId;
+use crate::id::{Fence, JobId};
 use crate::job::JobStatus;
 use crate::settings::LeaseSettings;
 use crate::time::Schedule;
@@ -107,7 +108,16 @@ impl<S: StateAdapter> Attempt<S> {
             doubted: false,
         };
         let job_id = job.id;
-        runtime.in_flight().insert(job_id, in_flight);
+        let before = runtime.in_flight().insert(job_id, in_flight);
+        // This process has the job again: its old attempt has lost it, and nobody would renew that lease any more.
+        if let Some(before) = before
+            && before.abort.abort(AbortReason::TakenByAnotherWorker)
+        {
+            runtime.client.hub().emit_with(|| Event::LeaseLost {
+                attempt: before.info,
+                reason: AbortReason::TakenByAnotherWorker,
+            });
+        }
         let shared = Arc::new(Shared {
             client: runtime.client.clone(),
             record: job,
@@ -124,6 +134,7 @@ impl<S: StateAdapter> Attempt<S> {
             _registered: Registered {
                 runtime: Arc::clone(runtime),
                 job: job_id,
+                fence: lease.fence,
             },
         };
         Some((attempt, processor))
@@ -217,7 +228,14 @@ impl<S: StateAdapter> Attempt<S> {
             Written::Done | Written::Before(_) => completed(kind),
             Written::Lost(reason) => self.lost(reason),
             Written::Refused(error) => self.fail(error.into(), job_type).await,
-            Written::Failed(error) => self.fail(error.into(), job_type).await,
+            Written::Failed(error) => {
+                let (outcome, ended) = self.judge(&error.into(), job_type);
+                match self.write(outcome).await {
+                    // The store had taken the completion and only its answer was lost.
+                    Written::Before(JobStatus::Completed) => completed(kind),
+                    written => self.failed(written, ended),
+                }
+            }
         }
     }
 
@@ -260,8 +278,7 @@ impl<S: StateAdapter> Attempt<S> {
                 self.runtime.flush(effects).await;
                 completed(kind.clone())
             }
-            Written::Lost(reason) => self.lost(reason),
-            _ => ended,
+            written => self.failed(written, ended),
         }
     }
 
@@ -276,9 +293,17 @@ impl<S: StateAdapter> Attempt<S> {
             Some(reason) => return self.lost(reason),
         }
         let (outcome, ended) = self.judge(&error, job_type);
-        match self.write(outcome).await {
+        let written = self.write(outcome).await;
+        self.failed(written, ended)
+    }
+
+    /// How an attempt ended whose failure was to be written as `ended`.
+    fn failed(&self, written: Written, ended: AttemptOutcome) -> AttemptOutcome {
+        match written {
+            Written::Done | Written::Before(_) => ended,
             Written::Lost(reason) => self.lost(reason),
-            _ => ended,
+            // Nothing was written, so nothing may be claimed: the lease will expire, and that counts the attempt.
+            Written::Refused(_) | Written::Failed(_) => AttemptOutcome::Aborted(AbortReason::Error),
         }
     }
 
@@ -321,12 +346,7 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     fn lost(&self, reason: AbortReason) -> AttemptOutcome {
-        if self.shared.abort.abort(reason) {
-            self.runtime.client.hub().emit_with(|| Event::LeaseLost {
-                attempt: self.info().clone(),
-                reason,
-            });
-        }
+        self.shared.lost(reason);
         AttemptOutcome::Aborted(reason)
     }
 
@@ -376,10 +396,16 @@ fn completed(kind: CompletionKind) -> AttemptOutcome {
 struct Registered<S: StateAdapter> {
     runtime: Arc<Runtime<S>>,
     job: JobId,
+    fence: Fence,
 }
 
 impl<S: StateAdapter> Drop for Registered<S> {
     fn drop(&mut self) {
-        self.runtime.in_flight().remove(&self.job);
+        // The entry may be that of a later attempt of the same job, which goes on.
+        if let Entry::Occupied(entry) = self.runtime.in_flight().entry(self.job)
+            && entry.get().fence == self.fence
+        {
+            entry.remove();
+        }
     }
 }

@@ -77,7 +77,8 @@ async fn settle_batch<S: StateAdapter>(runtime: &Runtime<S>, batch: Vec<SettleRe
     }
 }
 
-/// Settles, for as long as it takes while trying again may help. A repetition is harmless: the fence tells.
+/// Settles, for as long as it takes while trying again may help and somebody waits for it. A repetition is harmless:
+/// the fence tells.
 async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement]) -> Result<Vec<Settled>, StateError> {
     let mut backoff = Backoff::new(runtime.client.entropy());
     loop {
@@ -91,7 +92,11 @@ async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement
                 ));
             }
             Err(error) if matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict) => {
-                tokio::time::sleep(backoff.next_pause()).await;
+                tokio::select! {
+                    biased;
+                    () = runtime.quit.cancelled() => return Err(error),
+                    () = tokio::time::sleep(backoff.next_pause()) => {}
+                }
             }
             other => return other,
         }

@@ -117,6 +117,8 @@ macro_rules! state_conformance {
                 one_of_many_blockers_closes_the_circle,
                 what_is_no_circle_is_allowed,
                 a_circle_from_outside_is_found,
+                two_continuations_cannot_close_a_circle_together,
+                two_continuations_cannot_close_a_long_circle_together,
             }
             deduplication {
                 a_taken_key_gives_the_chain_that_has_it,
@@ -133,6 +135,7 @@ macro_rules! state_conformance {
                 an_earlier_chain_of_the_call_counts,
                 a_matching_key_wins_over_a_supplied_id,
                 a_rolled_back_start_holds_no_key,
+                a_key_can_be_passed_on_within_a_transaction,
                 a_second_starter_waits_for_the_first,
                 a_starter_waits_for_a_key_that_is_being_freed,
                 concurrent_starters_get_one_chain,
@@ -155,6 +158,7 @@ macro_rules! state_conformance {
                 a_cascade_follows_the_blockers_of_continuations,
                 a_cascade_is_refused_when_others_need_a_blocker,
                 a_rolled_back_deletion_never_was,
+                a_chain_under_a_reused_id_is_another_chain,
             }
             fan_in {
                 two_blockers_in_overlapping_transactions_unblock_once,
@@ -334,6 +338,7 @@ macro_rules! state_conformance {
                 an_expired_lease_that_nobody_took_still_settles,
                 every_settlement_of_a_batch_stands_alone,
                 a_large_batch_is_settled_in_one_call,
+                a_locked_chain_is_busy_and_does_not_hold_up_the_others,
                 a_second_settlement_under_the_same_fence_is_repeated,
                 a_repetition_unblocks_nobody_again,
                 a_job_that_does_not_exist_is_lost,

@@ -1,4 +1,5 @@
-use queuert::{BlockerOf, BlockerSpec, JobType, JobTypes};
+use queuert::JobTypes;
+use queuert::memory::Attempt;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -18,18 +19,6 @@ enum Onboarding {
     SendWelcome(SendWelcome),
     #[job(output = CrmRecord, blockers = ProvisionAccount)]
     SyncCrm(SyncCrm),
-}
-
-// The signatures of `Attempt::blockers` and `Attempt::outputs_of`.
-struct Attempt<J>(J);
-impl<J: JobType> Attempt<J> {
-    fn blockers(&self) -> &<J::Blockers as BlockerSpec>::Outputs {
-        unimplemented!()
-    }
-
-    fn outputs_of<A: BlockerOf<J>>(&self) -> Vec<&A::Output> {
-        unimplemented!()
-    }
 }
 
 fn sync(job: Attempt<SyncCrm>) {

@@ -1,4 +1,5 @@
-use queuert::{Entry, IntoStep, JobTypes};
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobTypes};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -30,13 +31,9 @@ enum Orders {
     Audit(Audit),
 }
 
-// The bounds of `client.start(..)`.
-fn start<T: IntoStep>(_: T)
-where
-    T::Job: Entry,
-{
+async fn ship(client: &Client<MemoryState>) -> Result<(), Error> {
+    client.start(Ship).await?;
+    Ok(())
 }
 
-fn main() {
-    start(Ship);
-}
+fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{ChainRef, JobType as _, JobTypes};
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobType as _, JobTypes, Started};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -30,8 +31,9 @@ enum Orders {
     Audit(Audit),
 }
 
-fn wire(refund: ChainRef<Refund>) {
-    let _ = Ship.blocked_by(refund);
+async fn order(client: &Client<MemoryState>, refund: Started<Refund>) -> Result<(), Error> {
+    client.start(Ship.blocked_by(&refund)).await?;
+    Ok(())
 }
 
 fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{ChainRef, JobType as _, JobTypes};
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobType as _, JobTypes, Started};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -30,8 +31,9 @@ enum Orders {
     Audit(Audit),
 }
 
-fn wire(refunds: Vec<ChainRef<Refund>>) {
-    let _ = Audit.blocked_by(refunds);
+async fn order(client: &Client<MemoryState>, refunds: Vec<Started<Refund>>) -> Result<(), Error> {
+    client.start(Audit.blocked_by(refunds)).await?;
+    Ok(())
 }
 
 fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{ChainRef, JobType as _, JobTypes};
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobType as _, JobTypes, Started};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -30,8 +31,9 @@ enum Orders {
     Audit(Audit),
 }
 
-fn wire(charge: ChainRef<Charge>) {
-    let _ = Notify.blocked_by(charge);
+async fn order(client: &Client<MemoryState>, charge: Started<Charge>) -> Result<(), Error> {
+    client.start(Notify.blocked_by(&charge)).await?;
+    Ok(())
 }
 
 fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{Entry, IntoStep, JobTypes};
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobTypes};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -15,14 +16,10 @@ enum Onboarding<T> {
     Send(Send<T>),
 }
 
-// The bounds of `client.start(..)`.
-fn start<T: IntoStep>(_: T)
-where
-    T::Job: Entry,
-{
+// Not reported again here.
+async fn sign_up(client: &Client<MemoryState>) -> Result<(), Error> {
+    client.start(SendMail).await?;
+    Ok(())
 }
 
-// Not reported again here.
-fn main() {
-    start(SendMail);
-}
+fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{Entry, IntoStep, JobTypes};
+use queuert::memory::{Attempt, JobResult, MemoryState};
+use queuert::{Client, Error, JobTypes};
 use serde::Serialize;
 
 struct Provision;
@@ -14,13 +15,13 @@ enum Onboarding {
     SendWelcome(SendWelcome),
 }
 
-// The bounds of `client.start(..)`.
-fn start<T: IntoStep>(_: T)
-where
-    T::Job: Entry,
-{
+async fn sign_up(client: &Client<MemoryState>) -> Result<(), Error> {
+    client.start(Provision).await?;
+    Ok(())
 }
 
-fn main() {
-    start(Provision);
+async fn provision(job: Attempt<Provision>) -> JobResult {
+    job.continue_with(SendWelcome)
 }
+
+fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{JobTypes};
+use queuert::memory::{Attempt, JobResult};
+use queuert::JobTypes;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -18,6 +19,10 @@ enum Onboarding {
     Provision(Provision),
     #[job(output = Refusal)]
     Refuse(Refuse),
+}
+
+async fn provision(job: Attempt<Provision>) -> JobResult {
+    job.finish(Account)
 }
 
 fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{ChainRef, ContinuationOf, Entry, IntoStep, JobType, JobTypes};
+use queuert::memory::{Attempt, JobResult, MemoryState};
+use queuert::{ChainRef, Client, Error, JobType as _, JobTypes};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -13,6 +14,8 @@ struct Report;
 struct Ping;
 #[derive(Serialize, Deserialize)]
 struct Lost;
+#[derive(Serialize, Deserialize)]
+struct AfterNothing;
 
 #[derive(JobTypes)]
 enum Onboarding {
@@ -30,32 +33,20 @@ enum Onboarding {
     Lost(Lost),
     #[job(entry, output = (), blockers = SendWelcome)]
     Nothing,
-}
-
-// The bounds of `client.start(..)`.
-fn start<T: IntoStep>(_: T)
-where
-    T::Job: Entry,
-{
-}
-
-// The bounds of `Attempt::continue_with`.
-struct Attempt<J>(J);
-impl<J: JobType> Attempt<J> {
-    fn continue_with<N: IntoStep>(self, _: N)
-    where
-        N::Job: ContinuationOf<J>,
-    {
-    }
+    #[job(entry, output = (), blockers = [Nothing])]
+    AfterNothing(AfterNothing),
 }
 
 // Nothing below is reported on top.
-fn main() {
-    start(Provision);
-    start(Lost);
-    start(Report);
+async fn sign_up(client: &Client<MemoryState>) -> Result<(), Error> {
+    client.start(Provision).await?;
+    client.start(Lost).await?;
+    client.start(Report).await?;
+    Ok(())
 }
 
-fn process(job: Attempt<Provision>, chain: ChainRef<Provision>) {
-    job.continue_with(Report.blocked_by(chain));
+async fn provision(job: Attempt<Provision>, chain: ChainRef<Provision>) -> JobResult {
+    job.continue_with(Report.blocked_by(chain))
 }
+
+fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{Entry, IntoStep, JobTypes, Step};
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobTypes, Step};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -20,13 +21,9 @@ enum Onboarding {
     SyncCrm(SyncCrm),
 }
 
-// The bounds of `client.start(..)`.
-fn start<T: IntoStep>(_: T)
-where
-    T::Job: Entry,
-{
+async fn sign_up(client: &Client<MemoryState>) -> Result<(), Error> {
+    client.start(Step::new(SyncCrm).priority(5)).await?;
+    Ok(())
 }
 
-fn main() {
-    start(Step::new(SyncCrm).priority(5));
-}
+fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{ContinuationOf, IntoStep, JobType, JobTypes};
+use queuert::memory::{Attempt, JobResult};
+use queuert::JobTypes;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -20,18 +21,8 @@ enum Onboarding {
     SyncCrm(SyncCrm),
 }
 
-// The bounds of `Attempt::continue_with`.
-struct Attempt<J>(J);
-impl<J: JobType> Attempt<J> {
-    fn continue_with<N: IntoStep>(self, _: N)
-    where
-        N::Job: ContinuationOf<J>,
-    {
-    }
-}
-
-fn process(job: Attempt<SyncCrm>) {
-    job.continue_with(SendWelcome);
+async fn process(job: Attempt<SyncCrm>) -> JobResult {
+    job.continue_with(SendWelcome)
 }
 
 fn main() {}

@@ -1,4 +1,5 @@
-use queuert::{JobType, JobTypes, OutputOf};
+use queuert::memory::{Attempt, JobResult};
+use queuert::JobTypes;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -20,14 +21,8 @@ enum Onboarding {
     SyncCrm(SyncCrm),
 }
 
-// The bounds of `Attempt::finish`.
-struct Attempt<J>(J);
-impl<J: JobType> Attempt<J> {
-    fn finish<O: OutputOf<J>>(self, _: O) {}
-}
-
-fn process(job: Attempt<SyncCrm>) {
-    job.finish("a record");
+async fn process(job: Attempt<SyncCrm>) -> JobResult {
+    job.finish("a record")
 }
 
 fn main() {}

@@ -147,7 +147,7 @@ impl Settings {
             .map_err(|error| syn::Error::new(error.span(), format!("expected `{key} = ..`")))?;
         match key.to_string().as_str() {
             "continues" => self.continues = read_continues(input)?,
-            "output" => self.output = Output::Type(Box::new(input.parse()?)),
+            "output" => self.output = Output::Type(Box::new(value::owned_type(input)?)),
             "blockers" => self.blockers = read_blockers(input)?,
             "name" => self.name = Some(value::name(input)?),
             "timeout" => {

@@ -3,6 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::Type;
+use syn::ext::IdentExt;
 
 use super::{Expansion, implement, placed};
 use crate::check::{ends, share_one_type};
@@ -25,13 +26,13 @@ impl Expansion<'_> {
         let arms = if shared {
             ends.first().map(|(end, ty)| {
                 let finished_by = &types.variants[*end].input;
-                quote!(#(#names)|* => #queuert::__private::decode_output::<#finished_by, #ty>(output),)
+                quote!(#(#names)|* => #queuert::__private::decode_output::<#finished_by, #ty>(__output),)
             })
         } else {
             let arms = ends.iter().zip(&names).map(|((end, ty), name)| {
                 let Variant { ident, input, .. } = &types.variants[*end];
                 quote! {
-                    #name => #queuert::__private::decode_output::<#input, #ty>(output).map(#output_name::#ident),
+                    #name => #queuert::__private::decode_output::<#input, #ty>(__output).map(#output_name::#ident),
                 }
             });
             Some(arms.collect())
@@ -42,17 +43,19 @@ impl Expansion<'_> {
         };
         let place = variant.settings.entry.unwrap_or_else(|| variant.ident.span());
         let input = placed(input, place);
+        // Placed, as this is where an output enum less visible than its entry is reported.
+        let output_type = placed(&quote!(type Output = #output;), place);
         let body = quote! {
-            type Output = #output;
+            #output_type
 
                 fn decode_output(
-                    finished_by: &str,
-                    output: &#queuert::Payload,
-                ) -> ::std::result::Result<Self::Output, #queuert::PayloadError> {
-                    match finished_by {
+                    __finished_by: &str,
+                    __output: &#queuert::Payload,
+                ) -> ::std::result::Result<#output, #queuert::PayloadError> {
+                    match __finished_by {
                         #arms
                         _ => ::std::result::Result::Err(
-                            #queuert::__private::no_such_end::<Self>(finished_by, &[#(#names),*]),
+                            #queuert::__private::no_such_end::<Self>(__finished_by, &[#(#names),*]),
                         ),
                     }
                 }
@@ -64,13 +67,16 @@ impl Expansion<'_> {
     fn output_enum(&self, variant: &Variant, ends: &[(usize, &Type)]) -> TokenStream {
         let Self { types, queuert, .. } = self;
         let visibility = &types.visibility;
+        let non_exhaustive = &types.non_exhaustive;
         let name = self.output_name(variant);
+        let declared = placed(&quote!(enum #name), types.ident.span());
         let text = name.to_string();
         let summary = format!(
             "What a chain of `{}` gives, depending on the job that finished it.",
             variant.name.value
         );
         let idents: Vec<_> = ends.iter().map(|(end, _)| &types.variants[*end].ident).collect();
+        let texts = idents.iter().map(|ident| ident.unraw().to_string());
         let outputs = ends.iter().map(|(_, ty)| ty);
         let docs = ends
             .iter()
@@ -78,18 +84,21 @@ impl Expansion<'_> {
         quote! {
             #[doc = #summary]
             #[allow(dead_code, reason = "an output that nobody reads is no mistake")]
-            #visibility enum #name {
+            #[allow(deprecated, private_interfaces, reason = "as declared")]
+            #non_exhaustive
+            #visibility #declared {
                 #(#[doc = #docs] #idents(#outputs),)*
             }
 
             #[automatically_derived]
+            #[allow(deprecated, reason = "as declared")]
             impl ::std::fmt::Debug for #name {
-                fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                fn fmt(&self, __f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                     use #queuert::__private::debug::*;
-                    let (variant, value) = match self {
-                        #(Self::#idents(value) => (::std::stringify!(#idents), (&Probe(value)).shown()),)*
+                    let (__variant, __value) = match self {
+                        #(Self::#idents(__value) => (#texts, (&Probe(__value)).shown()),)*
                     };
-                    write(f, #text, variant, value)
+                    write(__f, #text, __variant, __value)
                 }
             }
         }

@@ -14,16 +14,11 @@ use crate::parse::Variant;
 
 impl Expansion<'_> {
     pub(super) fn job_type(&self, index: usize, variant: &Variant, input: &Type) -> TokenStream {
-        let Self { types, queuert, .. } = self;
+        let queuert = self.queuert;
         let name = &variant.name.value;
-        let owner = match types.generic {
-            true => quote!(#queuert::__private::NoTypes),
-            false => types.ident.to_token_stream(),
-        };
         let defaults = defaults::defaults(queuert, &variant.settings);
         let blockers = self.blocker_spec(&variant.settings.blockers);
         let body = quote! {
-            type Types = #owner;
             type Blockers = #blockers;
             const NAME: &'static str = #name;
             const DEFAULTS: #queuert::JobDefaults = #defaults;
@@ -144,12 +139,12 @@ impl Expansion<'_> {
             let given = quote!(<<#input as #queuert::JobType>::Blockers as #queuert::BlockerSpec>::Outputs);
             let given = placed(&given, place);
             let outputs = match blockers {
-                Blockers::Each(_) => quote!(::std::vec![#(&blockers.#places),*]),
-                Blockers::Any(_) => quote!(::std::iter::Iterator::collect(<[_]>::iter(blockers))),
-                _ => quote!(::std::vec![blockers]),
+                Blockers::Each(_) => quote!(::std::vec![#(&__blockers.#places),*]),
+                Blockers::Any(_) => quote!(::std::iter::Iterator::collect(<[_]>::iter(__blockers))),
+                _ => quote!(::std::vec![__blockers]),
             };
             let body = quote! {
-                fn outputs(blockers: &#given) -> ::std::vec::Vec<&<Self as #queuert::Entry>::Output> {
+                fn outputs(__blockers: &#given) -> ::std::vec::Vec<&<Self as #queuert::Entry>::Output> {
                     #outputs
                 }
             };

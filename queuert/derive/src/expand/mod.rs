@@ -1,4 +1,7 @@
 //! Writes the implementations.
+//!
+//! Whatever the user has in scope must not change what the code means: paths are absolute, and bindings begin with
+//! `__`, since a binding that is named like a constant or a unit struct would be a pattern that compares.
 
 mod chain_output;
 mod defaults;
@@ -7,6 +10,7 @@ mod job_type;
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
 use syn::Type;
+use syn::ext::IdentExt;
 
 use crate::attribute::{Blockers, Output};
 use crate::check::{attempt_name, output_name};
@@ -62,7 +66,8 @@ fn implement(place: Span, what: TokenStream, body: TokenStream) -> TokenStream {
     let keyword = Ident::new("impl", place);
     let mut body = Group::new(Delimiter::Brace, body);
     body.set_span(place);
-    quote!(#[automatically_derived] #keyword #what #body)
+    // A deprecated variant or struct is reported where the user wrote it, if at all.
+    quote!(#[automatically_derived] #[allow(deprecated, reason = "as declared")] #keyword #what #body)
 }
 
 /// The same tokens, as if they were written at one place.
@@ -117,6 +122,7 @@ impl Expansion<'_> {
             types, queuert, state, ..
         } = self;
         let visibility = &types.visibility;
+        let non_exhaustive = &types.non_exhaustive;
         let name = self.attempt_name();
         let text = name.to_string();
         let summary = format!("An attempt of a job of `{}`, to match exhaustively.", types.ident);
@@ -127,7 +133,8 @@ impl Expansion<'_> {
         });
         let arms = self.each(|_, variant, _| {
             let ident = &variant.ident;
-            quote!(Self::#ident(attempt) => (::std::stringify!(#ident), (&Probe(attempt)).shown()),)
+            let text = ident.unraw().to_string();
+            quote!(Self::#ident(__value) => (#text, (&Probe(__value)).shown()),)
         });
         if variants.is_empty() {
             return TokenStream::new();
@@ -135,18 +142,21 @@ impl Expansion<'_> {
         quote! {
             #[doc = #summary]
             #[allow(dead_code, reason = "made whether or not the job types are processed by one `match`")]
+            #[allow(deprecated, private_interfaces, reason = "as declared")]
+            #non_exhaustive
             #visibility enum #name<#state: #queuert::adapter::StateAdapter> {
                 #variants
             }
 
             #[automatically_derived]
+            #[allow(deprecated, reason = "as declared")]
             impl<#state: #queuert::adapter::StateAdapter> ::std::fmt::Debug for #name<#state> {
-                fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                fn fmt(&self, __f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                     use #queuert::__private::debug::*;
-                    let (variant, value) = match self {
+                    let (__variant, __value) = match self {
                         #arms
                     };
-                    write(f, #text, variant, value)
+                    write(__f, #text, __variant, __value)
                 }
             }
         }
@@ -158,17 +168,21 @@ impl Expansion<'_> {
             types, queuert, state, ..
         } = self;
         let ident = &types.ident;
-        let text = ident.to_string();
+        let text = ident.unraw().to_string();
         let name = self.attempt_name();
         let names = self.each(|_, variant, _| {
             let name = &variant.name.value;
             quote!(#name,)
         });
-        let defaults = self.each(|_, _, input| quote!(<#input as #queuert::JobType>::DEFAULTS,));
+        // Not `<Input as JobType>::DEFAULTS`: an input that cannot be stored would be reported again here.
+        let defaults = self.each(|_, variant, _| {
+            let defaults = defaults::defaults(queuert, &variant.settings);
+            quote!(#defaults,)
+        });
         let nodes = self.each(|index, variant, input| self.graph_node(index, variant, input));
         let attempts = self.each(|_, variant, input| {
             let (ident, text) = (&variant.ident, &variant.name.value);
-            quote!(#text => #queuert::RawAttempt::typed::<#input>(raw).map(#name::#ident),)
+            quote!(#text => #queuert::RawAttempt::typed::<#input>(__raw).map(#name::#ident),)
         });
         let attempt = match attempts.is_empty() {
             true => quote!(()),
@@ -184,11 +198,11 @@ impl Expansion<'_> {
                 }
 
                 fn attempt<#state: #queuert::adapter::StateAdapter>(
-                    raw: #queuert::RawAttempt<#state>,
-                ) -> ::std::result::Result<Self::Attempt<#state>, #queuert::JobError> {
-                    match #queuert::RawAttempt::type_name(&raw) {
+                    __raw: #queuert::RawAttempt<#state>,
+                ) -> ::std::result::Result<#attempt, #queuert::JobError> {
+                    match #queuert::RawAttempt::type_name(&__raw) {
                         #attempts
-                        _ => ::std::result::Result::Err(#queuert::RawAttempt::unknown(&raw, #text)),
+                        _ => ::std::result::Result::Err(#queuert::RawAttempt::unknown(&__raw, #text)),
                     }
                 }
 
@@ -241,15 +255,15 @@ impl Expansion<'_> {
         let made = self.each(|index, variant, input| {
             let (variant, function) = (&variant.ident, format_ident!("variant_{index}"));
             quote! {
-                #[allow(dead_code, reason = "says that the variant is used")]
-                fn #function(input: #input) -> #ident {
-                    #ident::#variant(input)
+                #[allow(dead_code, deprecated, reason = "says that the variant is used")]
+                fn #function(__input: #input) -> #ident {
+                    #ident::#variant(__input)
                 }
             }
         });
         let read = self.each(|_, variant, _| {
             let variant = &variant.ident;
-            quote!(#ident::#variant(input) => #queuert::__private::take(input),)
+            quote!(#ident::#variant(__input) => #queuert::__private::take(__input),)
         });
         if made.is_empty() || self.permissive {
             return TokenStream::new();
@@ -257,9 +271,9 @@ impl Expansion<'_> {
         quote! {
             const _: () = {
                 #made
-                #[allow(dead_code, reason = "says that what the variants wrap is used")]
-                fn read(value: #ident) {
-                    match value { #read }
+                #[allow(dead_code, deprecated, reason = "says that what the variants wrap is used")]
+                fn read(__value: #ident) {
+                    match __value { #read }
                 }
             };
         }

@@ -19,6 +19,11 @@ pub trait PairFixture: StateFixture {
     /// The notify adapter for the clients of one case; they share it.
     fn notify(&self) -> impl Future<Output = Arc<dyn NotifyAdapter>> + Send;
 
+    /// Whether notices arrive at all. Default: yes. Without, the cases about wake-ups say that they were left out.
+    fn notifies(&self) -> bool {
+        true
+    }
+
     /// A client on a new, empty store.
     fn client(&self) -> impl Future<Output = Client<Self::State>> + Send {
         async {

@@ -1,5 +1,7 @@
 //! The verbs that work alike by themselves and within an open transaction.
 
+use std::time::Duration;
+
 use queuert::adapter::{
     Applied, ChainQuery, CreatedChain, DeleteChains, JobQuery, NewChain, Outcome, Refusal, Settled, Settlement,
     StateAdapter, StoppedChain,
@@ -9,6 +11,9 @@ use queuert::{ChainId, ChainRecord, JobId, JobRecord, JobStatus};
 use super::{Attempt, Bench, Open, answer};
 use crate::draft::{self, Draft, draft};
 use crate::fixture::StateFixture;
+
+/// How long to wait before asking again for what was busy.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 macro_rules! verbs {
     ([$($receiver:tt)+] $this:ident, $state:expr, $within:expr) => {
@@ -43,7 +48,19 @@ macro_rules! verbs {
             $this.start_as(draft(type_name).blocked_by(blockers)).await
         }
 
+        /// Settles, and asks again for what is busy, as a worker does.
         pub(crate) async fn settle_all($($receiver)+, settlements: &[Settlement]) -> Vec<Settled> {
+            let mut settled = $this.settle_at_once(settlements).await;
+            for (settlement, settled) in settlements.iter().zip(&mut settled) {
+                while *settled == Settled::Busy {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                    *settled = $this.settle_at_once(std::slice::from_ref(settlement)).await.remove(0);
+                }
+            }
+            settled
+        }
+
+        pub(crate) async fn settle_at_once($($receiver)+, settlements: &[Settlement]) -> Vec<Settled> {
             let settled = answer($state.settle_jobs($within, settlements).await);
             assert_eq!(settled.len(), settlements.len(), "one answer for each settlement");
             settled

@@ -89,7 +89,7 @@ pub async fn waiting_beats_priority_past_the_ageing_step<F: StateFixture>(fixtur
     bench.elapse(step + step / 2).await;
     let urgent = bench.start_as(draft("mail").priority(1)).await;
     let more_urgent = bench.start_as(draft("mail").priority(2)).await;
-    // In steps of waiting and priority: 2 - 1.5 ahead of old, old ahead of 1 - 1.5, that one ahead of -1.
+    // Ranks in ageing steps, counted from the start: 1.5 - 2, 0, 1.5 - 1, and 0 + 1.
     let expected = ids(&[more_urgent, old, urgent, waited]);
     assert_eq!(bench.claim_ids(&["mail"], 5).await, expected);
 }

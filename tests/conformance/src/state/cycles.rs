@@ -1,9 +1,11 @@
 //! Chains that would wait for each other for ever. Only a continuation can close a circle.
 
+use std::pin::pin;
+
 use queuert::adapter::{Refusal, Settled};
 use queuert::{ChainId, JobStatus};
 
-use crate::bench::{Attempt, Bench};
+use crate::bench::{Attempt, Bench, End};
 use crate::draft::{self, draft};
 use crate::fixture::StateFixture;
 
@@ -94,4 +96,43 @@ pub async fn a_circle_from_outside_is_found<F: StateFixture>(fixture: F) {
     let settled = open.settle_outside(current.id, draft::finish("1")).await;
     assert!(matches!(settled, Settled::Applied(applied) if applied.unblocked.len() == 1));
     open.commit().await;
+}
+
+/// Two continuations in overlapping transactions that would close a circle together: the second is refused, unless the
+/// first rolls back. (H18)
+pub async fn two_continuations_cannot_close_a_circle_together<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    for end in [End::Commit, End::Rollback] {
+        let (left, right) = (bench.start("left").await, bench.start("right").await);
+        let (to_left, to_right) = (bench.attempt("left").await, bench.attempt("right").await);
+        let mut first = bench.begin().await;
+        first.apply(&to_left, draft("next").blocked_by(&[right]).next()).await;
+        let next = draft("next").blocked_by(&[left]);
+        let job = next.id();
+        let mut second = pin!(bench.settle(&to_right, next.next()));
+        let settled = bench.overlap_waiting(first, end, second.as_mut()).await;
+        match end {
+            End::Commit => assert_eq!(settled, Settled::Refused(Refusal::BlockerCycle { job, chain: left })),
+            End::Rollback => assert!(matches!(settled, Settled::Applied(_)), "{settled:?}"),
+        }
+    }
+}
+
+/// The same for a circle of four, in which neither continuation touches a chain of the other: a store has to hold the
+/// whole way that it has looked at. (H18)
+pub async fn two_continuations_cannot_close_a_long_circle_together<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let (a, c) = (bench.start("a").await, bench.start("c").await);
+    let (b, d) = (
+        bench.start_blocked("b", &[c]).await,
+        bench.start_blocked("d", &[a]).await,
+    );
+    let (to_a, to_c) = (bench.attempt("a").await, bench.attempt("c").await);
+    let mut first = bench.begin().await;
+    first.apply(&to_a, draft("next").blocked_by(&[b]).next()).await;
+    let next = draft("next").blocked_by(&[d]);
+    let job = next.id();
+    let mut second = pin!(bench.settle(&to_c, next.next()));
+    let settled = bench.overlap(first, End::Commit, second.as_mut()).await;
+    assert_eq!(settled, Settled::Refused(Refusal::BlockerCycle { job, chain: d }));
 }

@@ -226,6 +226,22 @@ pub async fn a_rolled_back_start_holds_no_key<F: StateFixture>(fixture: F) {
     assert_new(&bench, open("key")).await;
 }
 
+/// A transaction that ends a chain may start the next one with its key, and both come or neither.
+pub async fn a_key_can_be_passed_on_within_a_transaction<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = assert_new(&bench, open("key")).await;
+    for commit in [false, true] {
+        let mut transaction = bench.begin().await;
+        transaction.complete_outside(chain, "1").await;
+        let next = transaction.start_as(draft("mail").dedup("key")).await;
+        match commit {
+            true => transaction.commit().await,
+            false => transaction.rollback().await,
+        }
+        assert_found(&bench, open("key"), if commit { next } else { chain }).await;
+    }
+}
+
 /// A second starter waits for the transaction of the first: it gets that chain, or starts its own if the first rolls
 /// back. (H3, I7)
 pub async fn a_second_starter_waits_for_the_first<F: StateFixture>(fixture: F) {

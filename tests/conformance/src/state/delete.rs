@@ -279,3 +279,21 @@ pub async fn a_rolled_back_deletion_never_was<F: StateFixture>(fixture: F) {
     );
     assert_eq!(bench.attempt("mail").await.blockers.len(), 1);
 }
+
+/// A chain that is started under the id of a deleted one is another chain: nobody ever waited for it.
+pub async fn a_chain_under_a_reused_id_is_another_chain<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let blocker = bench.start_completed("blocker", "1").await;
+    let dependant = bench.start_blocked("dependant", &[blocker]).await.first_job();
+    bench.finish(&bench.attempt("dependant").await).await;
+    bench.delete(&[blocker]).await.expect("the dependant is completed");
+    bench.start_as(draft("blocker").with_id(blocker.first_job())).await;
+    assert!(bench.blockers(dependant).await.is_empty());
+    let mut query = super::list_jobs::query();
+    query.blocked_by = Some(blocker);
+    assert!(bench.list_jobs(&query).await.is_empty());
+    assert_eq!(
+        bench.finish(&bench.attempt("blocker").await).await.unblocked,
+        Vec::new()
+    );
+}

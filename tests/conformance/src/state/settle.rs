@@ -1,5 +1,7 @@
 //! Ending attempts: finishing, batches, repetitions.
 
+use std::pin::pin;
+
 use queuert::adapter::{Applied, Settled};
 use queuert::{AbortReason, JobStatus, Schedule};
 
@@ -218,4 +220,26 @@ pub async fn a_rolled_back_settlement_never_was<F: StateFixture>(fixture: F) {
         );
         bench.finish(&attempt).await;
     }
+}
+
+/// A settlement by itself never waits: a chain that another transaction has locked is busy, and the others are settled.
+pub async fn a_locked_chain_is_busy_and_does_not_hold_up_the_others<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    if !bench.has_concurrent_writers() {
+        return;
+    }
+    bench.start_at_once("mail", 2).await;
+    let (held, free) = (bench.attempt("mail").await, bench.attempt("mail").await);
+    let mut open = bench.begin().await;
+    open.lock(held.chain()).await.expect("the chain is there");
+    let settlements = [&held, &free].map(|attempt| attempt.settlement(draft::finish("1")));
+    let mut settling = pin!(bench.settle_at_once(&settlements));
+    let settled = bench
+        .watch(settling.as_mut())
+        .await
+        .expect("a settlement by itself does not wait");
+    assert_eq!(settled, [Settled::Busy, Settled::Applied(Applied::default())]);
+    assert_eq!(bench.status(held.chain()).await, JobStatus::Running);
+    open.rollback().await;
+    bench.finish(&held).await;
 }

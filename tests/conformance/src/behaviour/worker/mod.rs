@@ -1,1 +1,242 @@
 //! What workers promise.
+//!
+//! Every case runs on a store whose calls are counted and can be made to fail, see [`Faulty`](crate::Faulty).
+
+pub mod aborts;
+pub mod bad_rows;
+pub mod blockers;
+pub mod chains;
+pub mod failures;
+pub mod leases;
+pub mod panics;
+pub mod processing;
+pub mod processors;
+pub mod reaping;
+pub mod retries;
+pub mod scheduling;
+pub mod stopping;
+mod types;
+mod world;
+
+/// Runs every case about workers against a [`PairFixture`](crate::PairFixture), one test per rule.
+///
+/// Give it an expression that makes a fixture, in a module of your tests; it is evaluated once per case.
+#[macro_export]
+macro_rules! worker_behaviour {
+    ($fixture:expr) => {
+        $crate::__worker_cases! { $fixture;
+            chains {
+                a_job_started_before_the_worker_runs,
+                a_job_started_while_the_worker_runs_runs,
+                one_worker_runs_several_types,
+                three_steps_are_one_chain,
+                a_branch_is_chosen_by_the_processor,
+                a_loop_ends_when_its_processor_says_so,
+                a_chain_may_go_back,
+                a_shared_step_sees_the_type_of_its_chain,
+                a_chain_started_in_a_processor_is_independent,
+                a_continuation_may_have_a_supplied_id,
+                a_continuation_with_a_taken_id_is_a_failure,
+                the_steps_of_a_chain_run_on_different_workers,
+                a_job_of_an_unknown_type_is_never_claimed,
+                many_chains_complete_each_job_once,
+            }
+            blockers {
+                a_dependant_runs_after_the_last_step,
+                a_blocker_that_completed_before_blocks_nothing,
+                chains_started_in_any_phase_complete,
+                outputs_come_in_the_declared_order,
+                blockers_of_different_types_are_read_by_type,
+                a_continuation_waits_for_chains_of_its_own_transaction,
+                two_dependants_of_one_blocker_both_run,
+                unblocking_moves_the_schedule_to_now,
+                fan_in_of_many_is_exact,
+                a_dependant_attached_while_its_blocker_continues_waits,
+                dependants_of_a_dead_chain_wait_for_its_retry,
+                dependants_of_a_cancelled_chain_wait_for_its_retry,
+                a_circle_of_blockers_is_a_failure,
+            }
+            scheduling {
+                a_delayed_chain_runs_when_it_is_due,
+                an_absolute_time_is_kept,
+                a_continuation_keeps_its_schedule,
+                a_failure_may_choose_its_retry,
+                a_recurring_job_runs_as_often_as_it_says,
+                jobs_run_in_the_order_of_their_start,
+                a_higher_priority_goes_first,
+                a_triggered_job_runs_at_once,
+            }
+            processing {
+                a_plain_completion_opens_no_transaction,
+                nothing_is_locked_while_a_processor_works,
+                a_transactional_completion_is_committed_by_the_worker,
+                a_completion_is_invisible_until_it_is_committed,
+                staged_work_commits_in_two_transactions,
+                stages_may_repeat_and_dropped_transactions_leave_nothing,
+                user_writes_commit_with_the_completion,
+                user_writes_roll_back_with_the_completion,
+                a_savepoint_can_fail_alone,
+                the_completion_of_another_attempt_is_refused,
+            }
+            failures {
+                an_error_before_any_transaction_counts,
+                an_error_in_prepare_rolls_back,
+                an_error_between_the_stages_counts,
+                an_error_in_the_transaction_rolls_back,
+                an_error_after_finish_rolls_back,
+                an_error_after_a_plain_finish_completes_nothing,
+                a_transaction_poisoned_in_prepare_is_a_failure,
+                a_transaction_poisoned_before_completion_is_a_failure,
+                a_store_error_in_the_transaction_is_a_failure,
+                a_continuation_is_rolled_back,
+                dependants_stay_blocked_when_the_completion_rolls_back,
+                errors_are_stored_with_their_sources,
+            }
+            retries {
+                each_retry_sees_the_error_before,
+                success_wipes_the_error,
+                the_backoff_grows_to_its_maximum,
+                the_backoff_is_measured_from_the_failure,
+                exhausted_attempts_make_a_job_dead,
+                a_fatal_error_is_not_retried,
+                a_retried_job_starts_its_attempts_anew,
+                snoozing_costs_nothing,
+                a_retry_is_found_by_other_workers,
+            }
+            panics {
+                a_panic_is_a_counted_failure,
+                a_panic_before_the_first_await_is_a_failure,
+                a_panic_in_the_transaction_rolls_back,
+                a_timeout_drops_the_attempt_and_counts,
+                a_timeout_frees_the_worker,
+                timeouts_are_overridden_from_outside_in,
+                a_panic_disturbs_nobody,
+            }
+            bad_rows {
+                an_undecodable_input_is_dead,
+                an_undecodable_input_is_dead_for_every_kind_of_processor,
+                an_undecodable_continuation_is_dead,
+                an_undecodable_blocker_output_is_dead,
+                wrong_blockers_are_dead,
+                a_dead_row_can_be_retried_by_another_build,
+            }
+            processors {
+                processors_take_every_form,
+                one_closure_processes_a_whole_enum,
+                provided_values_reach_processors,
+                a_missing_value_is_a_failure_that_names_it,
+                retry_settings_are_overridden_from_outside_in,
+                lease_settings_are_overridden_from_outside_in,
+            }
+            leases {
+                a_lease_is_renewed_while_its_attempt_runs,
+                all_leases_are_renewed_in_one_call,
+                short_attempts_are_not_renewed,
+                an_expired_lease_that_nobody_took_completes,
+                a_worker_never_reaps_its_own,
+                a_stalled_attempt_is_taken_and_told,
+                a_lost_attempt_cannot_complete,
+                a_lost_attempt_cannot_complete_twice,
+                a_lost_attempt_cannot_complete_in_its_transaction,
+                a_lost_attempt_cannot_complete_twice_in_its_transaction,
+                a_lost_attempt_cannot_prepare,
+                a_lost_attempt_cannot_prepare_after_completion,
+                a_lost_attempt_cannot_fail_its_successor,
+                a_lost_attempt_cannot_snooze,
+                an_old_attempt_of_the_same_worker_is_refused,
+                a_long_transaction_keeps_its_job,
+                a_lost_attempt_fails_early,
+            }
+            aborts {
+                completion_from_outside_aborts,
+                deletion_aborts,
+                cancellation_aborts,
+                a_taken_lease_aborts,
+                a_failing_store_aborts_when_the_lease_is_over,
+                a_silent_store_aborts_when_the_lease_is_over,
+                a_job_lost_to_a_failing_store_comes_back,
+                the_signal_can_be_polled,
+                an_attempt_can_be_dropped_on_abort,
+                a_signal_that_does_not_fire_is_silent,
+            }
+            reaping {
+                the_job_of_a_dead_process_runs_again,
+                the_reaper_is_not_starved,
+                an_expired_last_attempt_is_dead,
+                all_expired_leases_are_taken_at_once,
+                jobs_of_other_types_are_left_alone,
+                a_failed_sweep_is_repeated_soon,
+                a_sweep_whose_answer_is_lost_loses_nothing,
+                a_killed_worker_leaves_its_jobs_to_the_reaper,
+            }
+            stopping {
+                an_idle_worker_stops_at_once,
+                nothing_is_claimed_after_stop,
+                a_claim_on_its_way_is_given_back,
+                an_attempt_may_end_within_the_grace_period,
+                an_attempt_told_to_shut_down_has_not_failed,
+                an_attempt_told_to_shut_down_may_complete,
+                an_attempt_that_ignores_the_signal_is_dropped,
+                drop_on_abort_holds_for_shutdown_too,
+                stopping_twice_is_harmless,
+                a_dropped_stop_still_stops,
+                a_worker_stops_while_its_store_is_down,
+                a_worker_stops_while_its_store_is_silent,
+                run_until_stops_at_its_signal,
+                a_dropped_run_until_stops_its_workers,
+            }
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __worker_cases {
+    ($fixture:expr; $($module:ident { $($case:ident,)+ })+) => {$(
+        mod $module {
+            #[allow(unused_imports, reason = "the fixture may be named by its full path")]
+            use super::*;
+
+            $(
+                #[test]
+                fn $case() {
+                    $crate::run(|| $fixture, $crate::behaviour::worker::$module::$case);
+                }
+            )+
+        }
+    )+};
+}
+
+#[cfg(test)]
+mod tests {
+    /// A case that is written and not listed would never run.
+    #[test]
+    fn every_case_is_listed() {
+        let list = include_str!("mod.rs");
+        let files = [
+            include_str!("chains.rs"),
+            include_str!("blockers.rs"),
+            include_str!("scheduling.rs"),
+            include_str!("processing.rs"),
+            include_str!("failures.rs"),
+            include_str!("retries.rs"),
+            include_str!("panics.rs"),
+            include_str!("bad_rows.rs"),
+            include_str!("processors.rs"),
+            include_str!("leases.rs"),
+            include_str!("aborts.rs"),
+            include_str!("reaping.rs"),
+            include_str!("stopping.rs"),
+        ];
+        for file in files {
+            for line in file.lines() {
+                if let Some((name, _)) = line.strip_prefix("pub async fn ").and_then(|rest| rest.split_once('<')) {
+                    assert!(
+                        list.contains(&format!(" {name},\n")),
+                        "`{name}` is not in `worker_behaviour!`"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Stopping: prompt, graceful, and at no cost to the jobs (I14).
+
+use queuert::{AbortReason, AttemptOutcome, Event, Health, JobStatus, LeaseSettings};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::types::Work;
+use super::world::{Gate, Job, Log, World, drain_events, eager, ms, soon, start};
+use crate::behaviour::PairFixture;
+use crate::faulty::{Fault, Verb};
+
+/// An idle worker stops at once, whatever its poll interval, and asks the store for nothing afterwards.
+pub async fn an_idle_worker_stops_at_once<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let mut events = world.client.events();
+    let worker = world.client.worker().poll_interval(ms(60_000));
+    let workers = start(worker.process(|job: Job<F, Work>| async move { job.finish(1) })).await;
+    world.faults.called(Verb::ClaimJobs, 1).await;
+    assert_eq!(workers.health(), Health::Running);
+    let begun = Instant::now();
+    workers.stop().await;
+    assert!(begun.elapsed() < ms(1_000), "{:?}", begun.elapsed());
+    assert_eq!(workers.health(), Health::Stopped);
+    let calls = world.faults.total();
+    world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    world.elapse(ms(50)).await;
+    assert_eq!(world.faults.total(), calls + 1, "only the start was a call");
+    let worker = workers.id().clone();
+    let told: Vec<_> = drain_events(&mut events)
+        .into_iter()
+        .filter(|event| {
+            matches!(
+                event,
+                Event::WorkerStarted { .. } | Event::WorkerStopping { .. } | Event::WorkerStopped { .. }
+            )
+        })
+        .collect();
+    let expected = [
+        Event::WorkerStarted { worker: worker.clone() },
+        Event::WorkerStopping { worker: worker.clone() },
+        Event::WorkerStopped { worker },
+    ];
+    assert_eq!(told, expected);
+}
+
+/// Nothing is claimed after stop was asked for, however much waits (H10).
+pub async fn nothing_is_claimed_after_stop<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    world
+        .client
+        .start_many((0..500).map(|n| Work { n }))
+        .await
+        .expect("the chains start");
+    let ran = Log::new();
+    let log = ran.clone();
+    let workers = start(world.worker().concurrency(3).process(move |job: Job<F, Work>| {
+        log.add(job.n);
+        async move { job.finish(1) }
+    }))
+    .await;
+    ran.until_len(5).await;
+    let mut stop = std::pin::pin!(workers.stop());
+    assert!(futures_util::poll!(stop.as_mut()).is_pending(), "attempts are running");
+    let claims = world.faults.calls(Verb::ClaimJobs);
+    soon("the worker stops", stop).await;
+    let more = world.faults.calls(Verb::ClaimJobs) - claims;
+    assert!(more <= 1, "one claim may have been on its way, {more} were made");
+    let at_stop = ran.len();
+    assert!(at_stop < 500, "the backlog is not drained");
+    let claims = world.faults.calls(Verb::ClaimJobs);
+    world.elapse(ms(60)).await;
+    assert_eq!((ran.len(), world.faults.calls(Verb::ClaimJobs)), (at_stop, claims));
+    let running = world
+        .client
+        .list_jobs()
+        .statuses([JobStatus::Running])
+        .await
+        .expect("jobs can be listed");
+    assert_eq!(running.items.len(), 0, "nothing is left behind running");
+}
+
+/// What a claim took that was on its way when stop was asked for is given back unspent, and never runs (H10).
+pub async fn a_claim_on_its_way_is_given_back<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let mut events = world.client.events();
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    world.faults.fail_next(Verb::ClaimJobs, 1, Fault::Slow(ms(150)));
+    let workers = start(world.worker().process(|job: Job<F, Work>| async move { job.finish(1) })).await;
+    world.faults.called(Verb::ClaimJobs, 1).await;
+    soon("the worker stops", workers.stop()).await;
+    let job = world.latest(&chain).await;
+    assert_eq!((job.status, job.attempt, job.claims), (JobStatus::Pending, 0, 1));
+    assert!(job.lease.is_none() && job.last_error.is_none());
+    let started = drain_events(&mut events)
+        .into_iter()
+        .filter(|event| matches!(event, Event::AttemptStarted(_)));
+    assert_eq!(started.count(), 0);
+}
+
+/// An attempt that ends within the grace period is committed; nobody aborts it.
+pub async fn an_attempt_may_end_within_the_grace_period<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let worker = world.worker().grace(ms(20_000)).lease(LeaseSettings::of(ms(60)));
+    let workers = start(worker.process(move |job: Job<F, Work>| {
+        let held = held.clone();
+        async move {
+            held.pass().await;
+            assert_eq!(job.signal().reason(), None);
+            job.begin().await?.finish(1).await
+        }
+    }))
+    .await;
+    gate.arrived(1).await;
+    let (stop, open) = (workers.stop(), async {
+        workers.wait_for_health(|health| *health == Health::Stopping).await;
+        // Longer than the lease, which is renewed meanwhile.
+        world.elapse(ms(150)).await;
+        assert_eq!(world.latest(&chain).await.status, JobStatus::Running);
+        gate.open();
+    });
+    tokio::join!(stop, open);
+    assert_eq!(world.output(&chain).await, 1);
+    assert_eq!(world.latest(&chain).await.attempt, 1);
+}
+
+/// After the grace period attempts are told `Shutdown`; one that stops then has not failed, and its job goes back
+/// unspent and runs elsewhere as the same attempt.
+pub async fn an_attempt_told_to_shut_down_has_not_failed<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let mut events = world.client.events();
+    let chain = world
+        .client
+        .start(Work { n: 0 })
+        .max_attempts(1)
+        .await
+        .expect("the chain starts");
+    let reasons = Log::new();
+    let log = reasons.clone();
+    let workers = start(world.worker().grace(ms(30)).process(move |job: Job<F, Work>| {
+        let log = log.clone();
+        async move {
+            let reason = job.signal().aborted().await;
+            log.add(reason);
+            Err(format!("stopped: {reason}").into())
+        }
+    }))
+    .await;
+    world.until(&chain, JobStatus::Running).await;
+    soon("the worker stops", workers.stop()).await;
+    assert_eq!(reasons.all(), [AbortReason::Shutdown]);
+    let job = world.latest(&chain).await;
+    assert_eq!((job.status, job.attempt), (JobStatus::Pending, 0));
+    assert!(job.lease.is_none() && job.last_error.is_none());
+    let told = drain_events(&mut events).into_iter().any(|event| match event {
+        Event::AttemptEnded { outcome, .. } => outcome == AttemptOutcome::Aborted(AbortReason::Shutdown),
+        _ => false,
+    });
+    assert!(told);
+    let next = start(world.worker().process(|job: Job<F, Work>| async move {
+        let number = job.number();
+        job.finish(number)
+    }))
+    .await;
+    assert_eq!(world.output(&chain).await, 1);
+    next.stop().await;
+}
+
+/// An attempt that was told `Shutdown` may still complete: it holds its lease.
+pub async fn an_attempt_told_to_shut_down_may_complete<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let workers = start(world.worker().grace(ms(30)).process(|job: Job<F, Work>| async move {
+        job.signal().aborted().await;
+        job.begin().await?.finish(1).await
+    }))
+    .await;
+    world.until(&chain, JobStatus::Running).await;
+    soon("the worker stops", workers.stop()).await;
+    assert_eq!(world.output(&chain).await, 1);
+}
+
+/// A processor that ignores the signal is dropped, and its job goes back unspent.
+pub async fn an_attempt_that_ignores_the_signal_is_dropped<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chains = world
+        .client
+        .start_many((0..2).map(|n| Work { n }))
+        .await
+        .expect("the chains start");
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let workers = start(
+        world
+            .worker()
+            .concurrency(2)
+            .grace(ms(10))
+            .process(move |job: Job<F, Work>| {
+                let held = held.clone();
+                async move {
+                    let _open = job.begin().await?;
+                    held.pass().await;
+                    job.finish(1)
+                }
+            }),
+    )
+    .await;
+    gate.arrived(2).await;
+    let begun = Instant::now();
+    soon("the worker stops", workers.stop()).await;
+    assert!(begun.elapsed() < ms(3_000), "{:?}", begun.elapsed());
+    for chain in &chains {
+        let job = world.latest(chain).await;
+        assert_eq!((job.status, job.attempt), (JobStatus::Pending, 0));
+    }
+}
+
+/// With `drop_on_abort` attempts are dropped when the grace period is over, and their jobs go back unspent.
+pub async fn drop_on_abort_holds_for_shutdown_too<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let worker = world.worker().grace(ms(10)).drop_on_abort();
+    let workers = start(worker.process(|job: Job<F, Work>| async move {
+        std::future::pending::<()>().await;
+        job.finish(1)
+    }))
+    .await;
+    world.until(&chain, JobStatus::Running).await;
+    soon("the worker stops", workers.stop()).await;
+    let job = world.latest(&chain).await;
+    assert_eq!((job.status, job.attempt), (JobStatus::Pending, 0));
+}
+
+/// Stopping twice, at the same time or later, is harmless.
+pub async fn stopping_twice_is_harmless<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let mut events = world.client.events();
+    let workers = start(world.worker().process(|job: Job<F, Work>| async move { job.finish(1) })).await;
+    tokio::join!(workers.stop(), workers.stop());
+    soon("the worker stops", workers.stop()).await;
+    let stopped = drain_events(&mut events)
+        .into_iter()
+        .filter(|event| matches!(event, Event::WorkerStopped { .. }));
+    assert_eq!(stopped.count(), 1);
+}
+
+/// A future of `stop` that is dropped has asked the workers to stop.
+pub async fn a_dropped_stop_still_stops<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let workers = start(world.worker().grace(ms(20_000)).process(move |job: Job<F, Work>| {
+        let held = held.clone();
+        async move {
+            held.pass().await;
+            job.finish(1)
+        }
+    }))
+    .await;
+    gate.arrived(1).await;
+    let given_up = tokio::time::timeout(ms(20), workers.stop()).await;
+    assert!(given_up.is_err(), "an attempt is still running");
+    gate.open();
+    soon(
+        "it stops by itself",
+        workers.wait_for_health(|health| *health == Health::Stopped),
+    )
+    .await;
+    world.output(&chain).await;
+}
+
+/// A worker stops although its store fails, with an attempt that wants to commit; the job comes back by its lease.
+pub async fn a_worker_stops_while_its_store_is_down<F: PairFixture>(fixture: F) {
+    stops_without_store(fixture, Fault::Before).await;
+}
+
+/// A worker stops although its store does not answer any more.
+pub async fn a_worker_stops_while_its_store_is_silent<F: PairFixture>(fixture: F) {
+    stops_without_store(fixture, Fault::Hang).await;
+}
+
+async fn stops_without_store<F: PairFixture>(fixture: F, fault: Fault) {
+    let world = World::new(fixture).await;
+    let chains = world
+        .client
+        .start_many((0..2).map(|n| Work { n }))
+        .await
+        .expect("the chains start");
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let lease = LeaseSettings::of(ms(400));
+    let workers = start(
+        world
+            .worker()
+            .concurrency(2)
+            .lease(lease)
+            .process(move |job: Job<F, Work>| {
+                let held = held.clone();
+                async move {
+                    held.pass().await;
+                    if job.n == 1 {
+                        std::future::pending::<()>().await;
+                    }
+                    job.finish(1)
+                }
+            }),
+    )
+    .await;
+    gate.arrived(2).await;
+    world.faults.take_down(fault);
+    gate.open();
+    world.faults.called(Verb::SettleJobs, 1).await;
+    let begun = Instant::now();
+    soon("the worker stops", workers.stop()).await;
+    assert!(begun.elapsed() < ms(15_000), "{:?}", begun.elapsed());
+    world.faults.heal();
+    let (other, _) = world.other_process();
+    let heir = eager(&other).concurrency(2).reap_interval(ms(30));
+    let heir = start(heir.process(|job: Job<F, Work>| async move { job.finish(2) })).await;
+    for chain in &chains {
+        assert_eq!(world.output(chain).await, 2, "nothing is lost");
+    }
+    heir.stop().await;
+}
+
+/// `run_until` runs until its signal is ready, and returns when everything has stopped.
+pub async fn run_until_stops_at_its_signal<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let (signal, stopped) = oneshot::channel::<()>();
+    let worker = world.worker().process(|job: Job<F, Work>| async move { job.finish(1) });
+    let service = tokio::spawn(worker.run_until(stopped));
+    world.output(&chain).await;
+    assert!(!service.is_finished());
+    signal.send(()).expect("the service listens");
+    let ended = soon("the service ends", service).await;
+    ended.expect("the service does not panic").expect("it ends well");
+    let late = world.client.start(Work { n: 1 }).await.expect("the chain starts");
+    world.elapse(ms(60)).await;
+    assert_eq!(world.latest(&late).await.claims, 0);
+}
+
+/// A dropped `run_until` stops its workers in the background, gracefully.
+pub async fn a_dropped_run_until_stops_its_workers<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let mut events = world.client.events();
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let worker = world.worker().grace(ms(20_000)).process(move |job: Job<F, Work>| {
+        let held = held.clone();
+        async move {
+            held.pass().await;
+            job.finish(1)
+        }
+    });
+    let service = tokio::spawn(worker.run_until(std::future::pending::<()>()));
+    gate.arrived(1).await;
+    service.abort();
+    super::world::events_until(&mut events, |event| matches!(event, Event::WorkerStopping { .. })).await;
+    gate.open();
+    super::world::events_until(&mut events, |event| matches!(event, Event::WorkerStopped { .. })).await;
+    assert_eq!(world.output(&chain).await, 1);
+}

@@ -1,0 +1,33 @@
+use queuert::memory::{Attempt, MemoryState};
+use queuert::{Client, JobError, JobTypes};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct ProvisionAccount;
+#[derive(Serialize, Deserialize)]
+struct SendWelcome;
+#[derive(Serialize, Deserialize)]
+struct SyncCrm;
+#[derive(Serialize, Deserialize)]
+struct CrmRecord;
+
+#[derive(JobTypes)]
+enum Onboarding {
+    #[job(entry, continues = [SendWelcome])]
+    ProvisionAccount(ProvisionAccount),
+    #[job(continues = [ProvisionAccount, SyncCrm])]
+    SendWelcome(SendWelcome),
+    #[job(output = CrmRecord)]
+    SyncCrm(SyncCrm),
+}
+
+async fn sync(job: Attempt<SyncCrm>) -> Result<(), JobError> {
+    println!("{}", job.id());
+    Ok(())
+}
+
+fn work(client: &Client<MemoryState>) {
+    client.worker().process(sync);
+}
+
+fn main() {}
