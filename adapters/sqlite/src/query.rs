@@ -14,6 +14,10 @@ use crate::sql::Statements;
 /// many of them the page is full soon.
 const FEW: i64 = 10_000;
 
+/// The pending jobs, from the two indexes that share them.
+const PENDING_JOBS: &str = "SELECT seq FROM {prefix}job WHERE status = 1 AND due = 1 \
+     UNION ALL SELECT seq FROM {prefix}job WHERE status = 1 AND due = 0";
+
 pub(crate) async fn stored_jobs(
     connection: &mut SqliteConnection,
     core: &Core,
@@ -194,27 +198,30 @@ pub(crate) async fn list_jobs(
         JobSort::ChainIndex => "j.chain_index",
     };
     search.after(value, "j.id", wanted.order, wanted.after);
-    // Without a narrow filter the index over times gives the order, and a page ends the walk.
+    // An index can only be named where a condition uses it: hence those that hold for every row.
+    let always = i64::MIN;
     let index = match (narrow, wanted.sort, wanted.statuses.as_deref()) {
         (true, ..) => "",
         (false, _, Some([JobStatus::Running])) => {
-            search.only("j.status = 2");
+            search.only(format!("j.status = 2 AND j.lease_until > {always}"));
             " INDEXED BY {prefix}job_lease"
         }
-        (false, JobSort::CreatedAt, _) => " INDEXED BY {prefix}job_created",
+        (false, _, Some([JobStatus::Pending])) if pending_jobs(connection, core).await? <= FEW => {
+            search.only(format!("j.seq IN ({PENDING_JOBS})"));
+            ""
+        }
+        // Jobs in these statuses are always the latest of their chains.
+        (false, _, Some([JobStatus::Blocked | JobStatus::Dead | JobStatus::Cancelled])) => {
+            search.only("j.latest = 1 AND j.status NOT IN (1, 2)");
+            " INDEXED BY {prefix}job_rest"
+        }
+        // The index over times gives the order, and a full page ends the walk.
+        (false, JobSort::CreatedAt, _) => {
+            search.only(format!("j.created_at > {always}"));
+            " INDEXED BY {prefix}job_created"
+        }
         (false, JobSort::ChainIndex, _) => "",
     };
-    if index.ends_with("job_created")
-        && wanted.created_from.is_none()
-        && wanted.created_to.is_none()
-        && wanted.after.is_none()
-    {
-        // An index can only be named where a condition uses it.
-        search.only(format!("j.created_at > {}", i64::MIN));
-    }
-    if index.ends_with("job_lease") {
-        search.only(format!("j.lease_until > {}", i64::MIN));
-    }
     let select = format!("SELECT {} FROM {{prefix}}job AS j{index}", Statements::job_columns());
     let page = search.finish(core, &select, value, "j.id", wanted.order, wanted.limit);
     let rows = fetch(connection, page).await?;
@@ -279,6 +286,10 @@ pub(crate) async fn list_chains(
             search.only(condition);
             format!("{{prefix}}job AS l{index} {first}")
         }
+        Through::Pending => {
+            search.only(format!("l.seq IN ({PENDING_JOBS})"));
+            format!("{{prefix}}job AS l {first}")
+        }
         Through::Rest(status) => {
             search.only("l.latest = 1");
             search.only("l.status NOT IN (1, 2)");
@@ -311,6 +322,8 @@ enum Through {
     Time,
     /// Through partial indexes that hold few rows: a condition and, where there is one, the index.
     Few(&'static str, &'static str),
+    /// Through the pending jobs, which are few.
+    Pending,
     /// Through the index over statuses that change rarely.
     Rest(JobStatus),
 }
@@ -328,11 +341,7 @@ async fn through(
             "l.status = 2 AND l.lease_until > -9223372036854775808",
             " INDEXED BY {prefix}job_lease",
         ),
-        PENDING if pending_jobs(connection, core).await? <= FEW => Through::Few(
-            "l.seq IN (SELECT seq FROM {prefix}job WHERE status = 1 AND due = 1 \
-             UNION ALL SELECT seq FROM {prefix}job WHERE status = 1 AND due = 0)",
-            "",
-        ),
+        PENDING if pending_jobs(connection, core).await? <= FEW => Through::Pending,
         PENDING => Through::Time,
         _ => Through::Rest(*status),
     })

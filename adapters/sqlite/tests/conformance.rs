@@ -1,19 +1,36 @@
 //! The contract of the adapters, kept by those of SQLite. Every case has a file of its own in a temporary directory.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queuert::adapter::{NotifyAdapter, StateAdapter};
-use queuert_conformance::{Capabilities, NotifyFixture, StateFixture, state_conformance};
+use queuert_conformance::{
+    Capabilities, NotifyCapabilities, NotifyFixture, PairFixture, StateFixture, state_conformance,
+};
 use queuert_sqlite::{SqliteNotify, SqliteState, Synchronous};
 use sqlx::SqliteConnection;
 use tempfile::TempDir;
 
-struct File(TempDir);
+struct File {
+    directory: TempDir,
+    /// The store that was opened last, with its path.
+    latest: Mutex<Option<(SqliteState, PathBuf)>>,
+    opened: AtomicUsize,
+}
 
 impl File {
     fn new() -> Self {
-        Self(TempDir::new().expect("a temporary directory can be made"))
+        Self {
+            directory: TempDir::new().expect("a temporary directory can be made"),
+            latest: Mutex::default(),
+            opened: AtomicUsize::new(0),
+        }
+    }
+
+    fn latest(&self) -> Option<(SqliteState, PathBuf)> {
+        self.latest.lock().expect("no test panics with the lock").clone()
     }
 }
 
@@ -23,10 +40,12 @@ impl StateFixture for File {
     type State = SqliteState;
 
     async fn state(&self) -> SqliteState {
+        let number = self.opened.fetch_add(1, Ordering::SeqCst);
+        let path = self.directory.path().join(format!("{number}.db"));
         let state = SqliteState::options()
             .ageing_step(AGEING_STEP)
             .synchronous(Synchronous::Normal)
-            .open(self.0.path().join("conformance.db"))
+            .open(&path)
             .await
             .expect("a new file can be opened");
         let mut transaction = state.begin().await.expect("a transaction can be begun");
@@ -41,6 +60,7 @@ impl StateFixture for File {
             .commit(transaction)
             .await
             .expect("the user's tables can be committed");
+        *self.latest.lock().expect("no test panics with the lock") = Some((state.clone(), path));
         state
     }
 
@@ -74,11 +94,11 @@ impl StateFixture for File {
     }
 
     async fn read_marker(&self, _: &SqliteState, marker: &str) -> bool {
-        let pool = sqlx::SqlitePool::connect_with(
-            sqlx::sqlite::SqliteConnectOptions::new().filename(self.0.path().join("conformance.db")),
-        )
-        .await
-        .expect("the file can be opened by the user");
+        let (_, path) = self.latest().expect("a store has been opened");
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+        let pool = sqlx::SqlitePool::connect_with(options)
+            .await
+            .expect("the file can be opened by the user");
         let found: Option<String> = sqlx::query_scalar("SELECT name FROM marker WHERE name = ?1")
             .bind(marker.to_owned())
             .fetch_optional(&pool)
@@ -94,11 +114,37 @@ state_conformance!(File::new());
 /// Every participant has its own handle on the file, as another process would.
 impl NotifyFixture for File {
     async fn connect(&self) -> Arc<dyn NotifyAdapter> {
-        let state = SqliteState::open(self.0.path().join("notify.db"))
+        let state = SqliteState::open(self.directory.path().join("notify.db"))
             .await
             .expect("a file can be opened");
         Arc::new(SqliteNotify::new(&state))
     }
+
+    fn capabilities(&self) -> NotifyCapabilities {
+        NotifyCapabilities::none().hints()
+    }
+}
+
+/// The shipping client and workers, with hints through the file.
+impl PairFixture for File {
+    async fn notify(&self) -> Arc<dyn NotifyAdapter> {
+        match self.latest() {
+            Some((state, _)) => Arc::new(SqliteNotify::new(&state)),
+            None => self.connect().await,
+        }
+    }
+}
+
+mod client {
+    use super::File;
+
+    queuert_conformance::client_behaviour!(File::new());
+}
+
+mod worker {
+    use super::File;
+
+    queuert_conformance::worker_behaviour!(File::new());
 }
 
 mod notify {
