@@ -24,6 +24,9 @@ use crate::state::SqliteState;
 /// How often the change counter is looked at while somebody listens.
 const INTERVAL: Duration = Duration::from_millis(20);
 
+/// Looks after which a watch that nobody needs any more ends: waiters come and go, and a connection each is too much.
+const LINGER: u32 = 250;
+
 /// A pause after a failed look, before the next one.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
@@ -208,6 +211,7 @@ impl Watch {
     /// Looks until nobody listens any more.
     async fn run(mut self, shared: Weak<Shared>) {
         let mut pause = INTERVAL;
+        let mut needless = 0;
         loop {
             tokio::time::sleep(pause).await;
             let Some(shared) = shared.upgrade() else {
@@ -215,7 +219,11 @@ impl Watch {
             };
             {
                 let mut subscribers = shared.lock();
-                if subscribers.hub.is_empty() {
+                needless = match subscribers.hub.is_empty() {
+                    true => needless + 1,
+                    false => 0,
+                };
+                if needless > LINGER {
                     subscribers.watched = false;
                     return;
                 }

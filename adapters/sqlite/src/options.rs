@@ -167,8 +167,7 @@ impl SqliteOptions {
                 Err(Failure::Busy(_)) if Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(2 + fastrand::u64(..8))).await;
                 }
-                Err(Failure::Busy(error)) => return Err(named(translate(error), &path)),
-                Err(Failure::Other(error)) => return Err(named(error, &path)),
+                Err(Failure::Busy(error) | Failure::Other(error)) => return Err(named(error, &path)),
                 Ok(connection) => break connection,
             }
         };
@@ -263,26 +262,23 @@ fn log_off() -> log::LevelFilter {
 
 /// Why an attempt to open failed.
 enum Failure {
-    Busy(sqlx::Error),
+    /// Another process has the file locked; perhaps it is just setting it up.
+    Busy(StateError),
     Other(StateError),
 }
 
 impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {
-        match is_busy(&error) {
-            true => Self::Busy(error),
-            false => Self::Other(translate(error)),
-        }
+        translate(error).into()
     }
 }
 
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
         use std::error::Error as _;
-        // What was looked up before the lock was taken may have met a process that was just setting the file up.
         let locked = error.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
         match locked.is_some_and(is_busy) {
-            true => Self::Busy(sqlx::Error::WorkerCrashed),
+            true => Self::Busy(error),
             false => Self::Other(error),
         }
     }
