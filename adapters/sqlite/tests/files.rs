@@ -1,4 +1,8 @@
 //! Files: new ones, old ones, bad ones, and what may be found in them.
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail by panicking, as the test does"
+)]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,4 +1,8 @@
 //! One file, several hands: groups of operations, transactions of the caller's, other handles and other processes.
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail by panicking, as the test does"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
