@@ -2,6 +2,7 @@
 //! With `idle <file> <seconds>` as arguments it is one idle worker process, whose use of the processor `time` tells.
 #![expect(clippy::print_stdout, reason = "a program that prints its figures")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use queuert::adapter::{Authority, ClaimJobs, ClaimType, NewChain, NewJob, Outcome, Settlement, StateAdapter};
@@ -55,7 +56,10 @@ fn report(what: &str, jobs: u64, began: Instant) {
 }
 
 fn chain() -> NewChain {
-    let id = JobId::from_uuid(Uuid::from_u128(fastrand::u128(..)));
+    // Ascending, as the library's own ids are.
+    static LAST: AtomicU64 = AtomicU64::new(1);
+    let number = u128::from(LAST.fetch_add(1, Ordering::Relaxed)) << 64 | u128::from(fastrand::u64(..));
+    let id = JobId::from_uuid(Uuid::from_u128(number));
     NewChain::new(NewJob::new(id, "Nothing", Payload::from_text("{\"number\":1}")))
 }
 
@@ -151,7 +155,7 @@ async fn drain(state: SqliteState) -> Result<(), Failure> {
     query.statuses = Some(vec![queuert::JobStatus::Pending]);
     query.limit = 1;
     while !state.list_jobs(None, &query).await?.is_empty() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
     report("drain of no-op jobs at concurrency 100", left + 16_000, began);
     workers.stop().await;

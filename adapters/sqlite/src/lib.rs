@@ -54,7 +54,7 @@
 //! # Several processes
 //!
 //! Any number of processes of one machine may open one file. Locks of others are waited for. [`SqliteNotify`] wakes
-//! workers across processes within some 20 ms.
+//! workers across processes within some 25 ms.
 //!
 //! # Time
 //!

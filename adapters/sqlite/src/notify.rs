@@ -22,10 +22,10 @@ use crate::row;
 use crate::state::SqliteState;
 
 /// How often the change counter is looked at while somebody listens.
-const INTERVAL: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(25);
 
 /// Looks after which a watch that nobody needs any more ends: waiters come and go, and a connection each is too much.
-const LINGER: u32 = 250;
+const LINGER: u32 = 200;
 
 /// A pause after a failed look, before the next one.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
@@ -35,7 +35,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(500);
 const CAUSE: Duration = Duration::from_secs(1);
 
 /// Carries hints between the processes that share a file: a job that one process starts begins in another one within
-/// some 20 milliseconds. Within the process hints are delivered at once. Clones share their subscribers.
+/// some 25 milliseconds. Within the process hints are delivered at once. Clones share their subscribers.
 ///
 /// ```
 /// # use queuert::Client;

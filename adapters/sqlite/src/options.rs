@@ -52,6 +52,12 @@ const SHORT_WAIT: Duration = Duration::from_millis(5);
 /// Readers hardly ever wait in WAL mode; when they do, for a checkpoint or a recovery.
 const READER_WAIT: Duration = Duration::from_secs(5);
 
+/// The page cache of the writer: 64 MiB at most, in the unit of the pragma.
+const WRITER_CACHE: &str = "-65536";
+
+/// After how many pages the log is moved into the file: 16 MiB of the usual pages.
+const CHECKPOINT_PAGES: &str = "4000";
+
 /// Rows that a connection's thread may be ahead: a batch should not make two threads take turns.
 const ROW_BUFFER: usize = 1_024;
 
@@ -161,9 +167,15 @@ impl SqliteOptions {
                 Synchronous::Full => SqliteSynchronous::Full,
                 Synchronous::Normal => SqliteSynchronous::Normal,
             });
+        // The writer touches the indexes of the whole backlog: with SQLite's own 2 MB it would read pages again and again,
+        // and spill half-written transactions. Longer logs make for fewer flushes of the file itself.
+        let writing = plain
+            .clone()
+            .pragma("cache_size", WRITER_CACHE)
+            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
         let deadline = Instant::now() + self.lock_timeout;
         let connection = loop {
-            match self.prepare(&plain, in_memory).await {
+            match self.prepare(&writing, in_memory).await {
                 Err(Failure::Busy(_)) if Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(2 + fastrand::u64(..8))).await;
                 }
@@ -173,7 +185,7 @@ impl SqliteOptions {
         };
         let core = Arc::new(Core::new(&self.prefix, self.ageing_step));
         let readers = (!in_memory).then(|| self.reader_pool(&plain));
-        let writer_options = plain.create_if_missing(false);
+        let writer_options = writing.create_if_missing(false);
         let queue = Writer::start(
             Arc::clone(&core),
             writer_options,
