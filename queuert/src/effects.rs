@@ -5,14 +5,16 @@
 
 use crate::adapter::{Applied, Notice};
 use crate::event::{Event, JobInfo};
+use crate::event_hub::EventHub;
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::job::{JobStatus, TypeName};
 
 /// Held effects, in the order in which they were caused.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Effects {
     notices: Vec<Notice>,
     events: Vec<Event>,
+    hub: EventHub,
 }
 
 /// A point to roll back to.
@@ -23,6 +25,15 @@ pub(crate) struct Mark {
 }
 
 impl Effects {
+    /// Nothing yet; `hub` tells whether anybody would hear of events.
+    pub(crate) fn new(hub: &EventHub) -> Self {
+        Self {
+            notices: Vec::new(),
+            events: Vec::new(),
+            hub: hub.clone(),
+        }
+    }
+
     pub(crate) fn jobs_available(&mut self, type_name: &TypeName, count: usize) {
         self.notices.push(Notice::JobsAvailable {
             type_name: type_name.clone(),
@@ -38,8 +49,11 @@ impl Effects {
         self.notices.push(Notice::LeaseLost(job));
     }
 
-    pub(crate) fn event(&mut self, event: Event) {
-        self.events.push(event);
+    /// Holds an event, which is not even made if nobody listens.
+    pub(crate) fn event(&mut self, event: impl FnOnce() -> Event) {
+        if self.hub.is_listened_to() {
+            self.events.push(event());
+        }
     }
 
     /// A job was completed: by a worker or from outside, with the chain's output or with a `next` job.
@@ -50,26 +64,28 @@ impl Effects {
         next: Option<(JobId, TypeName)>,
         applied: &Applied,
     ) {
-        self.event(Event::JobCompleted {
+        self.event(|| Event::JobCompleted {
             job: job.clone(),
             worker: worker.cloned(),
             continued: next.is_some(),
         });
         match next {
             Some((id, type_name)) => {
-                let next = JobInfo {
+                let next = || JobInfo {
                     id,
                     type_name: type_name.clone(),
                     ..job.clone()
                 };
-                self.event(Event::JobCreated(next.clone()));
+                self.event(|| Event::JobCreated(next()));
                 match applied.next {
-                    Some(JobStatus::Blocked) => self.event(Event::JobBlocked(next)),
-                    _ => self.jobs_available(&type_name, 1),
+                    Some(JobStatus::Blocked) => self.event(|| Event::JobBlocked(next())),
+                    Some(_) => self.jobs_available(&type_name, 1),
+                    // The answer was lost, and with it whether the job waits for others: nothing may be said of it.
+                    None => {}
                 }
             }
             None => {
-                self.event(Event::ChainCompleted {
+                self.event(|| Event::ChainCompleted {
                     chain: job.chain_id,
                     type_name: job.chain_type.clone(),
                 });
@@ -77,7 +93,7 @@ impl Effects {
             }
         }
         for unblocked in &applied.unblocked {
-            self.event(Event::JobUnblocked {
+            self.event(|| Event::JobUnblocked {
                 job: unblocked.job,
                 chain: unblocked.chain,
                 type_name: unblocked.type_name.clone(),
@@ -88,11 +104,11 @@ impl Effects {
 
     /// A job died, and its chain with it.
     pub(crate) fn died(&mut self, job: &JobInfo, error: String) {
-        self.event(Event::JobDead {
+        self.event(|| Event::JobDead {
             job: job.clone(),
             error,
         });
-        self.event(Event::ChainDead {
+        self.event(|| Event::ChainDead {
             chain: job.chain_id,
             type_name: job.chain_type.clone(),
         });
@@ -145,7 +161,7 @@ mod tests {
 
     #[test]
     fn notices_of_one_type_add_up() {
-        let mut effects = Effects::default();
+        let mut effects = Effects::new(&EventHub::new(None));
         effects.jobs_available(&"a".into(), 1);
         effects.jobs_available(&"b".into(), 5);
         effects.jobs_available(&"a".into(), 2);
@@ -159,7 +175,7 @@ mod tests {
 
     #[test]
     fn rolling_back_drops_what_came_after_the_mark() {
-        let mut effects = Effects::default();
+        let mut effects = Effects::new(&EventHub::new(None));
         effects.jobs_available(&"a".into(), 1);
         let outer = effects.mark();
         effects.jobs_available(&"a".into(), 7);

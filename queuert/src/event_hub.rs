@@ -1,5 +1,6 @@
 //! Hands events to the observability adapter and to whoever listens to the stream.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -15,6 +16,12 @@ const BACKLOG: usize = 4_096;
 pub(crate) struct EventHub {
     adapter: Option<Arc<dyn ObservabilityAdapter>>,
     stream: broadcast::Sender<Event>,
+}
+
+impl fmt::Debug for EventHub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventHub").finish_non_exhaustive()
+    }
 }
 
 impl EventHub {

@@ -142,6 +142,12 @@ impl LeaseSettings {
                 self.duration
             ));
         }
+        if self.duration > LONGEST_LEASE {
+            return Some(format!(
+                "a lease of {:?} is too long: it must end within a year, and is renewed while the attempt runs",
+                self.duration
+            ));
+        }
         if self.renew_every.is_zero() {
             return Some("the renewal interval is zero".into());
         }
@@ -154,6 +160,9 @@ impl LeaseSettings {
         None
     }
 }
+
+/// A year: nobody waits that long for the job of a dead process.
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 86_400);
 
 impl Default for LeaseSettings {
     fn default() -> Self {

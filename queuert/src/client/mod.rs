@@ -22,10 +22,16 @@ pub(crate) use start::{check_type_name, new_job};
 pub(crate) use transaction::Scope;
 
 use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use crate::adapter::{BoxFuture, Notice, NotifyAdapter, ObservabilityAdapter, StateAdapter};
 use crate::effects::Effects;
+use crate::error::NotifyError;
 use crate::event::Event;
 use crate::event_hub::{EventHub, EventStream};
 use crate::id::Entropy;
@@ -106,12 +112,31 @@ impl<S: StateAdapter> Client<S> {
         if notices.is_empty() {
             return;
         }
-        if let Err(error) = self.notify().announce(notices).await {
+        let announced = patiently(ANNOUNCE_PATIENCE, async { self.notify().announce(notices).await }).await;
+        if let Err(error) = announced {
             self.hub().emit_with(|| Event::NotifyFailed {
                 operation: "announce",
                 error: report(&error),
             });
         }
+    }
+}
+
+/// How long a committed write waits for its hints to be out: they may be lost, so not long.
+const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Runs a call to the notify adapter. One that panics or does not answer is a failure like any other: hints may be
+/// lost, but nobody may be lost with them.
+pub(crate) async fn patiently<T>(
+    patience: Duration,
+    call: impl Future<Output = Result<T, NotifyError>>,
+) -> Result<T, NotifyError> {
+    match tokio::time::timeout(patience, AssertUnwindSafe(call).catch_unwind()).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(NotifyError::new("the notify adapter panicked")),
+        Err(_) => Err(NotifyError::new(format!(
+            "the notify adapter did not answer within {patience:?}"
+        ))),
     }
 }
 
@@ -188,14 +213,14 @@ impl<S> fmt::Debug for ClientBuilder<S> {
 }
 
 impl<T: NotifyAdapter + ?Sized> NotifyAdapter for Arc<T> {
-    fn announce<'a>(&'a self, notices: &'a [Notice]) -> BoxFuture<'a, Result<(), crate::NotifyError>> {
+    fn announce<'a>(&'a self, notices: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>> {
         (**self).announce(notices)
     }
 
     fn subscribe(
         &self,
         topic: crate::adapter::Topic,
-    ) -> BoxFuture<'_, Result<crate::adapter::Subscription, crate::NotifyError>> {
+    ) -> BoxFuture<'_, Result<crate::adapter::Subscription, NotifyError>> {
         (**self).subscribe(topic)
     }
 }

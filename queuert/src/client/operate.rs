@@ -164,7 +164,7 @@ impl<S: StateAdapter> Operation<S> for TriggerMany {
         let jobs = client.state().trigger_jobs(within, &self.0).await??;
         for job in &jobs {
             effects.jobs_available(&job.type_name, 1);
-            effects.event(Event::JobTriggered(JobInfo::of(job)));
+            effects.event(|| Event::JobTriggered(JobInfo::of(job)));
         }
         Ok(jobs)
     }
@@ -209,7 +209,7 @@ impl<S: StateAdapter> Operation<S> for RetryMany {
             if job.status == JobStatus::Pending {
                 effects.jobs_available(&job.type_name, 1);
             }
-            effects.event(Event::ChainRetried {
+            effects.event(|| Event::ChainRetried {
                 chain: job.chain_id,
                 type_name: job.chain_type.clone(),
             });
@@ -250,7 +250,7 @@ fn ended(
         if let Some(job) = interrupted {
             effects.lease_lost(*job);
         }
-        effects.event(event(chain.id, chain.type_name.clone()));
+        effects.event(|| event(chain.id, chain.type_name.clone()));
     }
     stopped.into_iter().map(|stopped| stopped.chain).collect()
 }

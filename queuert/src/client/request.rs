@@ -50,7 +50,7 @@ impl<'c, S: StateAdapter, O: Operation<S> + 'c> IntoFuture for Request<'c, S, O>
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let mut effects = Effects::default();
+            let mut effects = Effects::new(self.client.hub());
             let output = self.operation.run(self.client, None, &mut effects).await?;
             self.client.flush(effects).await;
             Ok(output)

@@ -344,10 +344,14 @@ fn new_job_with<J: JobType>(
     Ok(job)
 }
 
+const NUL: &str = "it holds a NUL character, which not every store can keep";
+
 /// The derive checks names too; this is for hand-written job types.
 pub(crate) fn check_type_name(name: &str) -> Result<(), Error> {
     let problem = if name.is_empty() {
         "it is empty".to_owned()
+    } else if name.contains('\0') {
+        NUL.to_owned()
     } else if name.len() > TypeName::MAX_LENGTH {
         format!("it has {} bytes, more than {}", name.len(), TypeName::MAX_LENGTH)
     } else {
@@ -362,6 +366,8 @@ pub(crate) fn check_type_name(name: &str) -> Result<(), Error> {
 fn check_key(key: &str) -> Result<(), Error> {
     let problem = if key.is_empty() {
         "it is empty; leave `dedup` out to start the chain in any case".to_owned()
+    } else if key.contains('\0') {
+        NUL.to_owned()
     } else if key.len() > Deduplication::MAX_KEY_LENGTH {
         format!(
             "it has {} bytes, more than {}; hash what it is made of",
@@ -384,38 +390,37 @@ async fn create<S: StateAdapter>(
     chains: &[NewChain],
 ) -> Result<Vec<CreatedChain>, Error> {
     let created = client.state().create_chains(within, chains).await??;
-    let listened_to = client.hub().is_listened_to();
     for (chain, created) in chains.iter().zip(&created) {
         if !created.deduplicated && created.status == JobStatus::Pending {
             effects.jobs_available(&chain.job.type_name, 1);
         }
-        if listened_to {
-            events_of(chain, created, effects);
-        }
+        events_of(chain, created, effects);
     }
     Ok(created)
 }
 
 fn events_of(chain: &NewChain, created: &CreatedChain, effects: &mut Effects) {
-    let type_name = chain.job.type_name.clone();
+    let type_name = || chain.job.type_name.clone();
     if created.deduplicated {
-        let chain = created.id;
-        effects.event(Event::ChainDeduplicated { chain, type_name });
+        effects.event(|| Event::ChainDeduplicated {
+            chain: created.id,
+            type_name: type_name(),
+        });
         return;
     }
-    let job = JobInfo {
+    let job = || JobInfo {
         id: chain.job.id,
-        type_name: type_name.clone(),
+        type_name: type_name(),
         chain_id: created.id,
-        chain_type: type_name.clone(),
+        chain_type: type_name(),
     };
-    effects.event(Event::ChainCreated {
+    effects.event(|| Event::ChainCreated {
         chain: created.id,
-        type_name,
+        type_name: type_name(),
     });
-    effects.event(Event::JobCreated(job.clone()));
+    effects.event(|| Event::JobCreated(job()));
     if created.status == JobStatus::Blocked {
-        effects.event(Event::JobBlocked(job));
+        effects.event(|| Event::JobBlocked(job()));
     }
 }
 
@@ -438,3 +443,22 @@ impl From<Refusal> for Error {
 
 /// Keeps the type of a chain that is not held.
 pub(crate) type Of<J> = PhantomData<fn() -> J>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_names_that_a_store_could_not_keep_are_refused() {
+        let long_key = "k".repeat(Deduplication::MAX_KEY_LENGTH + 1);
+        for key in ["", "a\0b", &long_key] {
+            assert!(matches!(check_key(key), Err(Error::Invalid { .. })), "{key:?}");
+        }
+        assert!(check_key(&long_key[1..]).is_ok());
+        let long_name = "n".repeat(TypeName::MAX_LENGTH + 1);
+        for name in ["", "a\0b", &long_name] {
+            assert!(matches!(check_type_name(name), Err(Error::Invalid { .. })), "{name:?}");
+        }
+        assert!(check_type_name(&long_name[1..]).is_ok());
+    }
+}

@@ -23,7 +23,7 @@ impl<S: StateAdapter> Client<S> {
         Ok(Transaction {
             client: self.clone(),
             inner,
-            effects: Effects::default(),
+            effects: Effects::new(self.hub()),
             depth: 0,
         })
     }
@@ -91,7 +91,7 @@ impl<S: StateAdapter> Client<S> {
         ForeignTransaction {
             client: self.clone(),
             connection,
-            effects: Effects::default(),
+            effects: Effects::new(self.hub()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Client, report};
+use super::{Client, patiently, report};
 use crate::adapter::{BoxFuture, StateAdapter, Subscription, Topic};
 use crate::chain::{ChainHandle, ChainRef};
 use crate::error::Error;
@@ -16,6 +16,9 @@ use crate::job_type::{Entry, JobType};
 
 const POLL_WITH_NOTIFY: Duration = Duration::from_secs(15);
 const POLL_WITHOUT_NOTIFY: Duration = Duration::from_millis(500);
+
+const LONGEST_POLL: Duration = Duration::from_secs(86_400);
+const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl<S: StateAdapter> Client<S> {
     /// Waits for a chain to end and returns its output. Holds no connection while it waits.
@@ -63,7 +66,10 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
 
     async fn run(self) -> Result<J::Output, Error> {
         let id = self.chain.id();
-        let deadline = self.timeout.map(|timeout| (Instant::now() + timeout, timeout));
+        // A deadline that no clock can show is none.
+        let deadline = self
+            .timeout
+            .and_then(|timeout| Some((Instant::now().checked_add(timeout)?, timeout)));
         let poll = self.poll_interval.unwrap_or(if self.client.has_notify_adapter() {
             POLL_WITH_NOTIFY
         } else {
@@ -83,7 +89,7 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
             if let (true, Some((_, timeout))) = (overdue, deadline) {
                 return Err(Error::WaitTimeout { chain: id, timeout });
             }
-            let mut until = Instant::now() + poll;
+            let mut until = Instant::now() + poll.min(LONGEST_POLL);
             if let Some((deadline, _)) = deadline {
                 until = until.min(deadline);
             }
@@ -96,7 +102,13 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
     }
 
     async fn subscribe(&self) -> Option<Subscription> {
-        match self.client.notify().subscribe(Topic::Chain(self.chain.id())).await {
+        let topic = Topic::Chain(self.chain.id());
+        // Without a subscription the wait goes on by polling, so it is not worth waiting for long.
+        match patiently(SUBSCRIBE_PATIENCE, async {
+            self.client.notify().subscribe(topic).await
+        })
+        .await
+        {
             Ok(subscription) => Some(subscription),
             Err(error) => {
                 self.client.hub().emit_with(|| Event::NotifyFailed {

@@ -28,7 +28,7 @@ pub(crate) struct Shared<S: StateAdapter> {
     pub(crate) client: Client<S>,
     pub(crate) record: JobRecord,
     pub(crate) blockers: Vec<ChainRecord>,
-    pub(crate) info: AttemptInfo,
+    pub(crate) info: Arc<AttemptInfo>,
     pub(crate) fence: Fence,
     pub(crate) abort: AbortHandle,
     pub(crate) middlewares: Middlewares<S>,
@@ -50,7 +50,7 @@ impl<S: StateAdapter> Shared<S> {
     pub(crate) fn lost(&self, reason: AbortReason) {
         if self.abort.abort(reason) {
             self.client.hub().emit_with(|| Event::LeaseLost {
-                attempt: self.info.clone(),
+                attempt: (*self.info).clone(),
                 reason,
             });
         }

@@ -342,7 +342,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         super::drain::drain(self.build()?).await
     }
 
-    fn build(self) -> Result<Runtime<S>, Error> {
+    pub(super) fn build(self) -> Result<Runtime<S>, Error> {
         if self.processors.is_empty() {
             return Err(Error::NoProcessor);
         }

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::health::{Backoff, Health};
-use super::run::run_attempt;
+use super::run::{Attempt, run_attempt};
 use super::runtime::Runtime;
 use super::settler::SettleRequest;
 use super::signal::AbortReason;
@@ -52,12 +52,15 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             break;
         }
         for job in claimed.jobs {
+            let Some(attempt) = Attempt::new(&runtime, job, claimed_at) else {
+                continue;
+            };
             let slot = idle.split(1);
-            let runtime = Arc::clone(&runtime);
-            attempts.spawn(async move {
-                run_attempt(runtime, job, claimed_at).await;
+            // Boxed, because spawning moves a future about a dozen times and this one is large.
+            attempts.spawn(Box::pin(async move {
+                run_attempt(attempt).await;
                 drop(slot);
-            });
+            }));
         }
         runtime.demand.set(idle.num_permits());
         drop(idle);
@@ -77,6 +80,10 @@ async fn idle_slots<S: StateAdapter>(runtime: &Runtime<S>, slots: &Arc<Semaphore
         () = runtime.stop.cancelled() => return None,
         slot = Arc::clone(slots).acquire_owned() => slot.ok()?,
     };
+    if slots.available_permits() + 1 < runtime.settings.concurrency {
+        // Other attempts may be about to end: those that are ready to go on do so first, and share this claim.
+        tokio::task::yield_now().await;
+    }
     let more = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
     if more > 0
         && let Ok(others) = Arc::clone(slots).try_acquire_many_owned(more)
@@ -118,14 +125,10 @@ async fn pause<S: StateAdapter>(runtime: &Runtime<S>, pause: Duration, wakeable:
 
 /// Not at the same moment in all processes, unless a job becomes due.
 fn until_next_look<S: StateAdapter>(runtime: &Runtime<S>, next_due: Option<Duration>) -> Duration {
-    let poll = runtime
-        .settings
-        .poll_interval
-        .mul_f64(runtime.client.entropy().jitter(0.1));
-    match next_due {
-        Some(due) => due.clamp(Duration::from_millis(1), poll),
-        None => poll,
-    }
+    let entropy = runtime.client.entropy();
+    let poll = entropy.jittered(runtime.settings.poll_interval, 0.1);
+    // A pause that is too short to be one would keep a processor core busy.
+    poll.min(next_due.unwrap_or(poll)).max(Duration::from_millis(1))
 }
 
 async fn give_back<S: StateAdapter>(runtime: &Runtime<S>, claimed: Claimed) {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::reaper::sweep;
 use super::renewer::renew_loop;
-use super::run::run_attempt;
+use super::run::{Attempt, run_attempt};
 use super::runtime::Runtime;
 use super::settler::settle_loop;
 use crate::adapter::StateAdapter;
@@ -75,9 +75,7 @@ impl Drained {
 pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Drained, Error> {
     let runtime = Arc::new(runtime);
     let mut loops = JoinSet::new();
-    if let Some(queue) = runtime.take_settle_queue() {
-        loops.spawn(settle_loop(Arc::clone(&runtime), queue));
-    }
+    loops.spawn(settle_loop(Arc::clone(&runtime)));
     loops.spawn(renew_loop(Arc::clone(&runtime)));
     let mut drained = Drained::default();
     while sweep(&runtime).await.is_some_and(|taken| taken > 0) {}
@@ -88,7 +86,9 @@ pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Draine
             return Ok(drained);
         }
         for job in claimed.jobs {
-            if let Some((attempt, outcome)) = run_attempt(Arc::clone(&runtime), job, claimed_at).await {
+            if let Some(attempt) = Attempt::new(&runtime, job, claimed_at) {
+                let (info, outcome) = run_attempt(attempt).await;
+                let attempt = (*info).clone();
                 drained.attempts.push(DrainedAttempt { attempt, outcome });
             }
         }

@@ -1,22 +1,25 @@
 //! The handle to running workers.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::claimer::claim_loop;
-use super::health::Health;
+use super::health::{Backoff, Health};
 use super::listener::{listen_for_jobs, listen_for_lost_leases};
 use super::reaper::reap_loop;
 use super::renewer::renew_loop;
-use super::runtime::Runtime;
+use super::runtime::{Runtime, panic_message};
 use super::settler::settle_loop;
 use crate::adapter::StateAdapter;
 use crate::client::Client;
+use crate::error::{StateError, StateErrorKind};
 use crate::event::Event;
 use crate::event_hub::EventStream;
 use crate::id::WorkerId;
@@ -119,15 +122,17 @@ async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let worker = runtime.worker.clone();
     hub.emit_with(|| Event::WorkerStarted { worker: worker.clone() });
     let mut loops = JoinSet::new();
-    if let Some(queue) = runtime.take_settle_queue() {
-        loops.spawn(settle_loop(Arc::clone(&runtime), queue));
-    }
-    loops.spawn(renew_loop(Arc::clone(&runtime)));
-    loops.spawn(reap_loop(Arc::clone(&runtime)));
-    loops.spawn(listen_for_jobs(Arc::clone(&runtime)));
-    loops.spawn(listen_for_lost_leases(Arc::clone(&runtime)));
+    loops.spawn(keep_running(Arc::clone(&runtime), "settle loop", settle_loop));
+    loops.spawn(keep_running(Arc::clone(&runtime), "renew loop", renew_loop));
+    loops.spawn(keep_running(Arc::clone(&runtime), "reap loop", reap_loop));
+    loops.spawn(keep_running(Arc::clone(&runtime), "listener for jobs", listen_for_jobs));
+    loops.spawn(keep_running(
+        Arc::clone(&runtime),
+        "listener for leases",
+        listen_for_lost_leases,
+    ));
     let mut claimer = JoinSet::new();
-    claimer.spawn(claim_loop(Arc::clone(&runtime)));
+    claimer.spawn(keep_running(Arc::clone(&runtime), "claim loop", claim_loop));
     while claimer.join_next().await.is_some() {}
     runtime.quit.cancel();
     // A loop whose call the store does not answer is cut off: no attempt waits for it any more.
@@ -137,4 +142,61 @@ async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     }
     hub.emit_with(|| Event::WorkerStopped { worker });
     runtime.health.set(Health::Stopped);
+}
+
+/// Runs a loop until it ends by itself, and begins it anew should it panic: only `stop` ends a worker.
+async fn keep_running<S, F>(runtime: Arc<Runtime<S>>, name: &'static str, body: impl Fn(Arc<Runtime<S>>) -> F)
+where
+    S: StateAdapter,
+    F: Future<Output = ()>,
+{
+    let mut backoff = Backoff::new(runtime.client.entropy());
+    while let Err(panic) = AssertUnwindSafe(body(Arc::clone(&runtime))).catch_unwind().await {
+        let message = format!("it panicked: {}", panic_message(&*panic));
+        runtime
+            .health
+            .failed(name, &StateError::new(StateErrorKind::Transient, message));
+        tokio::time::sleep(backoff.next_pause()).await;
+        runtime.health.succeeded(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::memory::{Attempt, MemoryState};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Nothing;
+
+    #[derive(crate::JobTypes)]
+    #[job(crate = crate)]
+    enum Jobs {
+        #[job(entry, output = ())]
+        Nothing(Nothing),
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_panics_is_begun_anew_and_the_worker_says_so() {
+        let client = Client::new(MemoryState::new());
+        let mut events = client.events();
+        let worker = client
+            .worker()
+            .process(|job: Attempt<Nothing>| async { job.finish(()) });
+        let runtime = Arc::new(worker.build().unwrap());
+        let begun = AtomicU32::new(0);
+        keep_running(Arc::clone(&runtime), "loop", |_| async {
+            assert!(begun.fetch_add(1, Ordering::SeqCst) == 2, "not yet");
+        })
+        .await;
+        assert_eq!(begun.load(Ordering::SeqCst), 3);
+        let mut degraded = 0;
+        while let Some(event) = events.try_next() {
+            degraded += u32::from(matches!(event, Event::WorkerDegraded { .. }));
+        }
+        assert_eq!(degraded, 2);
+        assert_eq!(*runtime.health.subscribe().borrow(), Health::Running);
+    }
 }

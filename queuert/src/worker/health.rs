@@ -139,7 +139,7 @@ impl Backoff {
             .saturating_mul(1 << self.failures.min(16))
             .min(Self::LONGEST);
         self.failures += 1;
-        pause.mul_f64(self.entropy.jitter(0.2))
+        self.entropy.jittered(pause, 0.2)
     }
 }
 

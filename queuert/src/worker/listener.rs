@@ -1,11 +1,12 @@
 //! Turns notices into wake-ups. Losing the subscription costs latency only, and is mended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::health::Backoff;
 use super::runtime::Runtime;
 use crate::adapter::{Notice, StateAdapter, Topic, Wake};
-use crate::client::report;
+use crate::client::{patiently, report};
 use crate::event::Event;
 
 pub(crate) async fn listen_for_jobs<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
@@ -41,11 +42,15 @@ pub(crate) async fn listen_for_lost_leases<S: StateAdapter>(runtime: Arc<Runtime
     .await;
 }
 
+/// How long a subscription may take: connecting to a broker may be slow.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 async fn listen<S: StateAdapter>(runtime: &Runtime<S>, topic: Topic, on_wake: impl Fn(Wake)) {
     let mut backoff = Backoff::new(runtime.client.entropy());
     let listening = async {
         loop {
-            match runtime.client.notify().subscribe(topic.clone()).await {
+            let topic = topic.clone();
+            match patiently(PATIENCE, async { runtime.client.notify().subscribe(topic).await }).await {
                 Ok(mut subscription) => {
                     // Listen first, then look: what happened before the subscription is found by looking.
                     on_wake(Wake::Resync);

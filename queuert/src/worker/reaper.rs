@@ -26,7 +26,7 @@ pub(crate) async fn reap_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             Some(BATCH..) => Duration::ZERO,
             Some(_) => {
                 backoff.reset();
-                interval.mul_f64(runtime.client.entropy().jitter(0.1))
+                runtime.client.entropy().jittered(interval, 0.1)
             }
             None => backoff.next_pause().min(interval),
         };
@@ -51,11 +51,11 @@ pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> Option<usize
     let result = contained(runtime.client.state().reap_leases(&reap)).await;
     runtime.heard_from_store("reap", &result);
     let reaped = result.ok()?;
-    let mut effects = Effects::default();
+    let mut effects = Effects::new(runtime.client.hub());
     for ReapedJob { job, owner, expired_at } in &reaped {
         let info = JobInfo::of(job);
         effects.lease_lost(job.id);
-        effects.event(Event::JobReaped {
+        effects.event(|| Event::JobReaped {
             job: info.clone(),
             owner: owner.clone(),
             expired_at: *expired_at,

@@ -110,7 +110,10 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
             attempt.expires_at = sent_at + attempt.lease.duration;
             let info = attempt.info.clone();
             drop(in_flight);
-            hub.emit_with(|| Event::LeaseRenewed { attempt: info, until });
+            hub.emit_with(|| Event::LeaseRenewed {
+                attempt: (*info).clone(),
+                until,
+            });
         }
         // Somebody is about to complete, cancel or delete it, or has it locked for a moment.
         Renewal::Busy => attempt.doubted = true,
@@ -119,11 +122,15 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
             // Not asked for again: what is lost stays lost.
             attempt.renew_at = sent_at + Duration::from_secs(86_400 * 365);
             attempt.expires_at = attempt.renew_at;
+            // The store may have settled the job under this very fence already; the answer to that will tell.
+            let first = !attempt.settling && attempt.abort.abort(reason);
             let info = attempt.info.clone();
-            let first = attempt.abort.abort(reason);
             drop(in_flight);
             if first {
-                hub.emit_with(|| Event::LeaseLost { attempt: info, reason });
+                hub.emit_with(|| Event::LeaseLost {
+                    attempt: (*info).clone(),
+                    reason,
+                });
             }
         }
     }
@@ -138,9 +145,9 @@ fn give_up_expired<S: StateAdapter>(runtime: &Runtime<S>) {
             lost.push(attempt.info.clone());
         }
     }
-    for attempt in lost {
+    for info in lost {
         runtime.client.hub().emit_with(|| Event::LeaseLost {
-            attempt,
+            attempt: (*info).clone(),
             reason: AbortReason::Error,
         });
     }

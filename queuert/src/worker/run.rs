@@ -21,20 +21,15 @@ use crate::client::{Transaction, report};
 use crate::effects::Effects;
 use crate::error::{Error, JobError, StateError, Verdict, shorten};
 use crate::event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
-use crate::id::{Fence, JobId};
 use crate::job::JobStatus;
 use crate::settings::LeaseSettings;
 use crate::time::Schedule;
 
-/// Runs a claimed job. `claimed_at` is the moment before the claim was sent: the lease cannot end before it plus the
-/// lease's duration.
-pub(crate) async fn run_attempt<S: StateAdapter>(
-    runtime: Arc<Runtime<S>>,
-    claimed: ClaimedJob,
-    claimed_at: Instant,
-) -> Option<(AttemptInfo, AttemptOutcome)> {
-    let (attempt, processor) = Attempt::new(&runtime, claimed, claimed_at)?;
-    let hub = runtime.client.hub();
+/// Runs a claimed job.
+pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> (Arc<AttemptInfo>, AttemptOutcome) {
+    let started = Instant::now();
+    let processor = Arc::clone(&attempt.job_type);
+    let hub = attempt.runtime.client.hub();
     hub.emit_with(|| Event::AttemptStarted(attempt.info().clone()));
     let mut span = hub.observe(|adapter| adapter.attempt_span(attempt.info())).flatten();
     let end = attempt.run(&processor, span.as_deref_mut()).await;
@@ -42,13 +37,12 @@ pub(crate) async fn run_attempt<S: StateAdapter>(
     if let Some(span) = &mut span {
         hub.observe(|_| span.end(&outcome));
     }
-    let info = attempt.info().clone();
     hub.emit_with(|| Event::AttemptEnded {
-        attempt: info.clone(),
+        attempt: attempt.info().clone(),
         outcome: outcome.clone(),
-        duration: attempt.started.elapsed(),
+        duration: started.elapsed(),
     });
-    Some((info, outcome))
+    (Arc::clone(&attempt.shared.info), outcome)
 }
 
 /// How the processor's part ended.
@@ -72,20 +66,22 @@ enum Written {
     Before(JobStatus),
 }
 
-struct Attempt<S: StateAdapter> {
+/// An attempt that this process has claimed.
+pub(crate) struct Attempt<S: StateAdapter> {
     runtime: Arc<Runtime<S>>,
+    job_type: Arc<TypeRuntime<S>>,
     shared: Arc<Shared<S>>,
-    started: Instant,
-    _registered: Registered<S>,
 }
 
 impl<S: StateAdapter> Attempt<S> {
-    fn new(runtime: &Arc<Runtime<S>>, claimed: ClaimedJob, claimed_at: Instant) -> Option<(Self, Arc<TypeRuntime<S>>)> {
+    /// Takes charge of a claimed job: from here on its lease is renewed. `claimed_at` is the moment before the claim was
+    /// sent: the lease cannot end before it plus the lease's duration.
+    pub(crate) fn new(runtime: &Arc<Runtime<S>>, claimed: ClaimedJob, claimed_at: Instant) -> Option<Self> {
         let ClaimedJob { job, blockers } = claimed;
         // An adapter that breaks its contract here leaves a job that nobody can settle; its lease will expire.
-        let lease = job.lease.clone()?;
-        let processor = Arc::clone(runtime.types.get(&job.type_name)?);
-        let info = AttemptInfo {
+        let fence = job.lease.as_ref()?.fence;
+        let job_type = Arc::clone(runtime.types.get(&job.type_name)?);
+        let info = Arc::new(AttemptInfo {
             job: JobInfo::of(&job),
             attempt: job.attempt,
             worker: runtime.worker.clone(),
@@ -93,28 +89,28 @@ impl<S: StateAdapter> Attempt<S> {
             created_at: job.created_at,
             scheduled_at: job.scheduled_at,
             started_at: job.started_at.unwrap_or(job.created_at),
-        };
+        });
         let abort = AbortHandle::new();
         let LeaseSettings {
             duration, renew_every, ..
-        } = processor.lease;
+        } = job_type.lease;
         let in_flight = InFlight {
-            fence: lease.fence,
-            lease: processor.lease,
+            fence,
+            lease: job_type.lease,
             abort: abort.clone(),
-            info: info.clone(),
+            info: Arc::clone(&info),
             renew_at: claimed_at + renew_every,
             expires_at: claimed_at + duration,
             doubted: false,
+            settling: false,
         };
-        let job_id = job.id;
-        let before = runtime.in_flight().insert(job_id, in_flight);
+        let before = runtime.in_flight().insert(job.id, in_flight);
         // This process has the job again: its old attempt has lost it, and nobody would renew that lease any more.
         if let Some(before) = before
             && before.abort.abort(AbortReason::TakenByAnotherWorker)
         {
             runtime.client.hub().emit_with(|| Event::LeaseLost {
-                attempt: before.info,
+                attempt: (*before.info).clone(),
                 reason: AbortReason::TakenByAnotherWorker,
             });
         }
@@ -123,21 +119,15 @@ impl<S: StateAdapter> Attempt<S> {
             record: job,
             blockers,
             info,
-            fence: lease.fence,
+            fence,
             abort,
             middlewares: runtime.middlewares.clone(),
         });
-        let attempt = Self {
+        Some(Self {
             runtime: Arc::clone(runtime),
+            job_type,
             shared,
-            started: Instant::now(),
-            _registered: Registered {
-                runtime: Arc::clone(runtime),
-                job: job_id,
-                fence: lease.fence,
-            },
-        };
-        Some((attempt, processor))
+        })
     }
 
     fn info(&self) -> &AttemptInfo {
@@ -193,6 +183,11 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     async fn settle(&self, end: End<S>, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+        if let Some(attempt) = self.runtime.in_flight().get_mut(&self.shared.record.id)
+            && attempt.fence == self.shared.fence
+        {
+            attempt.settling = true;
+        }
         match end {
             End::Returned(result) => match *result {
                 Ok(completion) => self.complete(completion, job_type).await,
@@ -315,8 +310,8 @@ impl<S: StateAdapter> Attempt<S> {
         let (schedule, retry_in) = match error.verdict {
             Verdict::Retry(schedule) => (schedule, None),
             _ => {
-                let jitter = self.runtime.client.entropy().jitter(job_type.retry.jitter);
-                let delay = job_type.retry.delay_after(record.attempt).mul_f64(jitter);
+                let delay = job_type.retry.delay_after(record.attempt);
+                let delay = self.runtime.client.entropy().jittered(delay, job_type.retry.jitter);
                 (Schedule::After(delay), Some(delay))
             }
         };
@@ -392,18 +387,11 @@ fn completed(kind: CompletionKind) -> AttemptOutcome {
     }
 }
 
-/// Keeps an attempt in the list of those that this process runs.
-struct Registered<S: StateAdapter> {
-    runtime: Arc<Runtime<S>>,
-    job: JobId,
-    fence: Fence,
-}
-
-impl<S: StateAdapter> Drop for Registered<S> {
+impl<S: StateAdapter> Drop for Attempt<S> {
     fn drop(&mut self) {
         // The entry may be that of a later attempt of the same job, which goes on.
-        if let Entry::Occupied(entry) = self.runtime.in_flight().entry(self.job)
-            && entry.get().fence == self.fence
+        if let Entry::Occupied(entry) = self.runtime.in_flight().entry(self.shared.record.id)
+            && entry.get().fence == self.shared.fence
         {
             entry.remove();
         }

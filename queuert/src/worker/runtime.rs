@@ -16,7 +16,7 @@ use super::processor::ErasedProcessor;
 use super::settler::SettleRequest;
 use super::signal::AbortHandle;
 use super::values::Values;
-use crate::adapter::{ClaimJobs, ClaimType, Claimed, Demand, ReapType, StateAdapter};
+use crate::adapter::{ClaimJobs, ClaimType, Claimed, Demand, Notice, ReapType, StateAdapter};
 use crate::client::Client;
 use crate::effects::Effects;
 use crate::error::{Error, StateError, StateErrorKind};
@@ -84,7 +84,8 @@ pub(crate) struct Runtime<S: StateAdapter> {
     pub(crate) check_leases: Notify,
     pub(crate) demand: Demand,
     pub(crate) settlements: mpsc::UnboundedSender<SettleRequest>,
-    settle_queue: Mutex<Option<mpsc::UnboundedReceiver<SettleRequest>>>,
+    /// The settler's end. It belongs to the runtime, so that a settler that is begun anew finds what was sent before.
+    pub(crate) settle_queue: tokio::sync::Mutex<mpsc::UnboundedReceiver<SettleRequest>>,
     in_flight: Mutex<BTreeMap<JobId, InFlight>>,
     claim_types: Vec<ClaimType>,
 }
@@ -95,12 +96,14 @@ pub(crate) struct InFlight {
     pub(crate) fence: Fence,
     pub(crate) lease: LeaseSettings,
     pub(crate) abort: AbortHandle,
-    pub(crate) info: AttemptInfo,
+    pub(crate) info: Arc<AttemptInfo>,
     /// When to renew the lease, and when it is surely over, by the process's clock.
     pub(crate) renew_at: Instant,
     pub(crate) expires_at: Instant,
     /// Somebody says that the lease is lost.
     pub(crate) doubted: bool,
+    /// The processor is done, and the end of the attempt is on its way to the store.
+    pub(crate) settling: bool,
 }
 
 impl<S: StateAdapter> Runtime<S> {
@@ -135,14 +138,10 @@ impl<S: StateAdapter> Runtime<S> {
             check_leases: Notify::new(),
             demand: Demand::default(),
             settlements,
-            settle_queue: Mutex::new(Some(settle_queue)),
+            settle_queue: tokio::sync::Mutex::new(settle_queue),
             in_flight: Mutex::default(),
             claim_types,
         }
-    }
-
-    pub(crate) fn take_settle_queue(&self) -> Option<mpsc::UnboundedReceiver<SettleRequest>> {
-        self.settle_queue.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn in_flight(&self) -> MutexGuard<'_, BTreeMap<JobId, InFlight>> {
@@ -175,13 +174,23 @@ impl<S: StateAdapter> Runtime<S> {
             .collect()
     }
 
-    /// Publishes what a commit caused. Own claimers are woken directly, so that a chain goes on at once even if
-    /// nothing carries notices.
+    /// Publishes what a commit caused.
     pub(crate) async fn flush(&self, effects: Effects) {
+        let notices = self.emit(effects);
+        self.client.announce(&notices).await;
+    }
+
+    /// Emits the events of a commit, and returns what is to be announced. Own claimers are woken directly, so that a
+    /// chain goes on at once even if nothing carries notices.
+    pub(crate) fn emit(&self, effects: Effects) -> Vec<Notice> {
         if effects.make_available(|type_name| self.types.contains_key(type_name)) {
             self.wake.notify_one();
         }
-        self.client.flush(effects).await;
+        let (notices, events) = effects.into_parts();
+        for event in events {
+            self.client.hub().emit(event);
+        }
+        notices
     }
 }
 

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::health::Backoff;
 use super::runtime::{Runtime, contained};
-use crate::adapter::{Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{Applied, Outcome, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
 use crate::error::{StateError, StateErrorKind};
 use crate::event::JobInfo;
-use crate::job::TypeName;
+use crate::job::{JobStatus, TypeName};
 
 /// The end of an attempt, on its way to the store.
 pub(crate) struct SettleRequest {
@@ -26,10 +26,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// The most ends in one statement: beyond it, latency grows for little.
 const BATCH: usize = 500;
 
-pub(crate) async fn settle_loop<S: StateAdapter>(
-    runtime: Arc<Runtime<S>>,
-    mut queue: mpsc::UnboundedReceiver<SettleRequest>,
-) {
+pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+    let mut queue = runtime.settle_queue.lock().await;
     let mut batch = Vec::new();
     // Ends that a transaction of somebody else is in the way of. They wait here, so that the others need not.
     let mut postponed: Vec<SettleRequest> = Vec::new();
@@ -41,11 +39,23 @@ pub(crate) async fn settle_loop<S: StateAdapter>(
             () = runtime.quit.cancelled() => 0,
         };
         if received == 0 {
-            return;
+            break;
+        }
+        if batch.len() < runtime.in_flight().len() {
+            // Those attempts that are ready to end do so first and share this batch. Nobody waits for a clock.
+            tokio::task::yield_now().await;
+            while batch.len() < BATCH
+                && let Ok(request) = queue.try_recv()
+            {
+                batch.push(request);
+            }
         }
         batch.append(&mut postponed);
         postponed = settle_batch(&runtime, std::mem::take(&mut batch)).await;
     }
+    // Whoever sends something now, or has sent it too late, is told that nobody listens.
+    queue.close();
+    while queue.try_recv().is_ok() {}
 }
 
 /// Settles what can be settled, and returns the rest.
@@ -108,30 +118,66 @@ async fn answer<S: StateAdapter>(
     batch: Vec<SettleRequest>,
     results: Vec<Settled>,
 ) -> Vec<SettleRequest> {
-    let mut effects = Effects::default();
+    let mut effects = Effects::new(runtime.client.hub());
+    for (request, settled) in batch.iter().zip(&results) {
+        match settled {
+            Settled::Applied(applied) => tell(runtime, &mut effects, request, applied),
+            Settled::Repeated(status) if became(&request.settlement.outcome) == *status => {
+                // It happened, and only the answer was lost. Whom it unblocked is not known: look for them.
+                tell(runtime, &mut effects, request, &known(&request.settlement.outcome));
+                runtime.wake.notify_one();
+            }
+            Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) | Settled::Busy => {}
+        }
+    }
+    // The events of a completion come before that of its attempt's end, and the attempt does not wait for the
+    // announcement.
+    let notices = runtime.emit(effects);
     let mut postponed = Vec::new();
     for (request, settled) in batch.into_iter().zip(results) {
         if settled == Settled::Busy {
             postponed.push(request);
-            continue;
+        } else {
+            let _ = request.reply.send(Ok(settled));
         }
-        if let Settled::Applied(applied) = &settled {
-            let job = &request.job;
-            match &request.settlement.outcome {
-                Outcome::Finish { .. } => effects.completed(job, Some(&runtime.worker), None, applied),
-                Outcome::Continue { next } => {
-                    let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));
-                    effects.completed(job, Some(&runtime.worker), next, applied);
-                }
-                Outcome::Bury { error } => effects.died(job, error.clone()),
-                // Those who sleep until the next job is due must learn that this one may be due sooner.
-                Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => {
-                    effects.jobs_available(&job.type_name, 1);
-                }
-            }
-        }
-        let _ = request.reply.send(Ok(settled));
     }
-    runtime.flush(effects).await;
+    runtime.client.announce(&notices).await;
     postponed
+}
+
+/// What a settlement did for sure, if it happened.
+fn known(outcome: &Outcome) -> Applied {
+    let next = match outcome {
+        Outcome::Continue { next } if next.blockers.is_empty() => Some(JobStatus::Pending),
+        _ => None,
+    };
+    Applied {
+        next,
+        ..Applied::default()
+    }
+}
+
+/// The status of a job after this end of its attempt.
+fn became(outcome: &Outcome) -> JobStatus {
+    match outcome {
+        Outcome::Finish { .. } | Outcome::Continue { .. } => JobStatus::Completed,
+        Outcome::Bury { .. } => JobStatus::Dead,
+        Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => JobStatus::Pending,
+    }
+}
+
+fn tell<S: StateAdapter>(runtime: &Runtime<S>, effects: &mut Effects, request: &SettleRequest, applied: &Applied) {
+    let job = &request.job;
+    match &request.settlement.outcome {
+        Outcome::Finish { .. } => effects.completed(job, Some(&runtime.worker), None, applied),
+        Outcome::Continue { next } => {
+            let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));
+            effects.completed(job, Some(&runtime.worker), next, applied);
+        }
+        Outcome::Bury { error } => effects.died(job, error.clone()),
+        // Those who sleep until the next job is due must learn that this one may be due sooner.
+        Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => {
+            effects.jobs_available(&job.type_name, 1);
+        }
+    }
 }

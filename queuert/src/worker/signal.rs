@@ -1,9 +1,9 @@
 //! The typed abort signal of an attempt.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// Why an attempt should stop: nothing that it writes can be committed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,12 +48,19 @@ impl fmt::Display for AbortReason {
 
 /// Fires once, with a reason, when an attempt should stop. Await it, poll it, or hand a clone to a task.
 #[derive(Clone, Debug)]
-pub struct AbortSignal(watch::Receiver<Option<AbortReason>>);
+pub struct AbortSignal(Arc<Abort>);
+
+/// One per attempt, and most are never asked: a `watch` channel would cost several times as much to make.
+#[derive(Debug, Default)]
+struct Abort {
+    reason: OnceLock<AbortReason>,
+    fired: Notify,
+}
 
 impl AbortSignal {
     /// The reason, if it has fired.
     pub fn reason(&self) -> Option<AbortReason> {
-        *self.0.borrow()
+        self.0.reason.get().copied()
     }
 
     /// Whether it has fired.
@@ -67,40 +74,40 @@ impl AbortSignal {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn aborted(&self) -> AbortReason {
-        let mut receiver = self.0.clone();
-        let fired = receiver.wait_for(Option::is_some).await.map(|reason| *reason);
-        match fired {
-            Ok(Some(reason)) => reason,
-            _ => std::future::pending().await,
+        loop {
+            // Made before the look at the reason: it sees every firing from here on.
+            let fired = self.0.fired.notified();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            fired.await;
         }
     }
 }
 
 /// The other end of an [`AbortSignal`]: the first reason counts.
 #[derive(Clone, Debug)]
-pub(crate) struct AbortHandle(Arc<watch::Sender<Option<AbortReason>>>);
+pub(crate) struct AbortHandle(Arc<Abort>);
 
 impl AbortHandle {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(watch::channel(None).0))
+        Self(Arc::default())
     }
 
     pub(crate) fn signal(&self) -> AbortSignal {
-        AbortSignal(self.0.subscribe())
+        AbortSignal(Arc::clone(&self.0))
     }
 
     pub(crate) fn reason(&self) -> Option<AbortReason> {
-        *self.0.borrow()
+        self.0.reason.get().copied()
     }
 
     /// Fires, and says whether this was the first reason.
     pub(crate) fn abort(&self, reason: AbortReason) -> bool {
-        self.0.send_if_modified(|current| {
-            let first = current.is_none();
-            if first {
-                *current = Some(reason);
-            }
-            first
-        })
+        let first = self.0.reason.set(reason).is_ok();
+        if first {
+            self.0.fired.notify_waiters();
+        }
+        first
     }
 }

@@ -1,6 +1,6 @@
 //! A state adapter that counts the calls of another one and fails on demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -164,6 +164,7 @@ struct Plan {
     calls: BTreeMap<Verb, Vec<usize>>,
     next: BTreeMap<Verb, Vec<(Fault, StateErrorKind)>>,
     always: BTreeMap<Verb, Fault>,
+    refused: BTreeSet<JobId>,
     bursts: Option<Bursts>,
 }
 
@@ -171,6 +172,7 @@ struct Plan {
 struct Bursts {
     verbs: Vec<Verb>,
     random: u64,
+    longest: u64,
     good: u64,
     bad: u64,
     failed: u64,
@@ -216,6 +218,12 @@ impl Faults {
         self.lock().always.insert(verb, fault);
     }
 
+    /// Makes every settlement of this job fail as corrupt, and every batch that it is part of, until
+    /// [`heal`](Self::heal).
+    pub fn refuse_to_settle(&self, job: JobId) {
+        self.lock().refused.insert(job);
+    }
+
     /// Makes all verbs of workers fail until [`heal`](Self::heal), as a store does that is down.
     pub fn take_down(&self, fault: Fault) {
         for verb in Verb::OF_WORKERS {
@@ -223,14 +231,15 @@ impl Faults {
         }
     }
 
-    /// Makes these verbs fail in bursts until [`heal`](Self::heal): 4 to 15 calls go well, then 1 to 20 fail, before or
-    /// after their effect. The same seed gives the same bursts.
-    pub fn fail_in_bursts(&self, verbs: &[Verb], seed: u64) {
+    /// Makes these verbs fail in bursts until [`heal`](Self::heal): 4 to 15 calls go well, then 1 to `longest` fail,
+    /// before or after their effect. The same seed gives the same bursts.
+    pub fn fail_in_bursts(&self, verbs: &[Verb], longest: u64, seed: u64) {
         self.lock().bursts = Some(Bursts {
             verbs: verbs.to_vec(),
             random: seed.wrapping_mul(2).wrapping_add(1),
+            longest: longest.max(1),
             good: 4,
-            bad: 0,
+            bad: 1,
             failed: 0,
         });
     }
@@ -245,6 +254,7 @@ impl Faults {
         let mut plan = self.lock();
         plan.next.clear();
         plan.always.clear();
+        plan.refused.clear();
         plan.bursts = None;
     }
 
@@ -275,18 +285,15 @@ impl Bursts {
         }
         if self.good == 0 && self.bad == 0 {
             self.good = 4 + self.random() % 12;
-            self.bad = 1 + self.random() % 20;
+            self.bad = 1 + self.random() % self.longest;
         }
         if self.good > 0 {
             self.good -= 1;
-            if self.good == 0 && self.bad == 0 {
-                self.bad = 1 + self.random() % 20;
-            }
             return None;
         }
         self.bad -= 1;
         self.failed += 1;
-        Some(if self.random() % 2 == 0 {
+        Some(if self.random().is_multiple_of(2) {
             Fault::Before
         } else {
             Fault::After
@@ -364,7 +371,15 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
         within: Option<&mut Self::Connection>,
         settlements: &[Settlement],
     ) -> Result<Vec<Settled>, StateError> {
-        let call = self.inner.settle_jobs(within, settlements);
+        let is_refused = |settlement: &Settlement| self.faults.lock().refused.contains(&settlement.job);
+        let refused = settlements.iter().any(is_refused);
+        let call = async {
+            if refused {
+                let message = "made to fail: a row cannot be written";
+                return Err(StateError::new(StateErrorKind::Corrupt, message));
+            }
+            self.inner.settle_jobs(within, settlements).await
+        };
         self.call(Verb::SettleJobs, settlements.len(), call).await
     }
 

@@ -59,7 +59,7 @@ impl Weather {
             stop: some(150),
             outage: some(120),
             jump: some(100),
-            lease: Duration::from_millis([300, 1_000, 3_000][rng.usize(..3)]),
+            lease: Duration::from_millis([500, 1_000, 3_000][rng.usize(..3)]),
         }
     }
 

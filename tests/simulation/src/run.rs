@@ -7,9 +7,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
+use queuert::Client;
 use queuert::adapter::{ChainQuery, JobQuery, StateAdapter};
 use queuert::memory::{MemoryClock, MemoryState, Sabotage};
-use queuert::{Client, Health};
 use tokio::task::JoinSet;
 
 use crate::faults::Coverage;
@@ -208,7 +208,7 @@ async fn settle(world: &World, processes: &mut Processes) {
     let mut left = SETTLE_LIMIT.as_secs();
     // A while longer than it seems to need: what looks settled may have a zombie or a late wake-up to come.
     let mut quiet = 0;
-    while left > 0 && quiet < 8 && world.violation().is_none() {
+    while left > 0 && quiet < 3 && world.violation().is_none() {
         left -= 1;
         tokio::time::sleep(Duration::from_secs(1)).await;
         quiet = if world.lock().model.is_busy() { 0 } else { quiet + 1 };
@@ -217,12 +217,7 @@ async fn settle(world: &World, processes: &mut Processes) {
         return;
     }
     world.check(|state, _| state.model.check_settled());
-    processes.check_alive(world, |health| match health {
-        Health::Running => true,
-        // A settlement that was refused for good is the last word until there is another one.
-        Health::Degraded { error } => error.contains("permission denied"),
-        _ => false,
-    });
+    processes.check_recovered(world).await;
     let stopped = tokio::time::timeout(Duration::from_secs(120), processes.stop_all(world)).await;
     if stopped.is_err() && world.violation().is_none() {
         world.check(|_, _| broken!(Stop, "workers do not stop"));

@@ -15,6 +15,9 @@ use crate::world::World;
 /// flight, for what it claimed, for the ends of attempts), and a call that the simulation holds up for three leases.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
+/// The longest pause of a worker whose store fails, with its jitter.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(13);
+
 /// The processes of a run: a client each, and the workers that run now.
 #[derive(Debug)]
 pub struct Processes {
@@ -98,11 +101,34 @@ impl Processes {
     }
 
     /// Nobody who was not asked to stop has stopped.
-    pub fn check_alive(&self, world: &World, wanted: impl Fn(&Health) -> bool) {
+    fn check_alive(&self, world: &World) {
         for (_, workers) in &self.workers {
             let health = workers.health();
             world.check(|_, _| {
-                ensure!(wanted(&health), Liveness, "workers that nobody stopped are {health:?}");
+                let alive = matches!(health, Health::Running | Health::Degraded { .. });
+                ensure!(alive, Liveness, "workers that nobody stopped are {health:?}");
+                Ok(())
+            });
+        }
+    }
+
+    /// Once the store answers again, all are well by the next time that they ask it for something.
+    pub async fn check_recovered(&self, world: &World) {
+        for (_, workers) in &self.workers {
+            let well = |health: &Health| match health {
+                Health::Running => true,
+                // A settlement that was refused for good is the last word until there is another one.
+                Health::Degraded { error } => error.contains("permission denied"),
+                _ => false,
+            };
+            let recovered = tokio::time::timeout(LONGEST_BACKOFF, workers.wait_for_health(well)).await;
+            world.check(|_, _| {
+                let health = workers.health();
+                ensure!(
+                    recovered.is_ok(),
+                    Liveness,
+                    "workers are {health:?} though the store is well"
+                );
                 Ok(())
             });
         }
@@ -114,9 +140,7 @@ pub async fn rage(processes: &mut Processes, world: &World) {
     loop {
         let pause = world.draw(|rng| rng.u64(50..800));
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        processes.check_alive(world, |health| {
-            matches!(health, Health::Running | Health::Degraded { .. })
-        });
+        processes.check_alive(world);
         if world.chance("kill", |weather| weather.kill) {
             processes.kill(world);
         }

@@ -123,16 +123,15 @@ pub async fn a_timeout_of_zero_looks_once<F: PairFixture>(fixture: F) {
 pub async fn an_end_at_the_deadline_counts<F: PairFixture>(fixture: F) {
     let client = Client::builder(fixture.state().await).notify(NoNotify).build();
     let started = client.start(greet("Ada")).await.expect("it starts");
-    let waiter = tokio::spawn({
+    let timeout = 4 * fixture.patience() + Duration::from_millis(300);
+    let mut waiter = tokio::spawn({
         let (client, chain) = (client.clone(), started.chain());
-        async move {
-            client
-                .wait(chain)
-                .poll_interval(LONG)
-                .timeout(Duration::from_millis(700))
-                .await
-        }
+        async move { client.wait(chain).poll_interval(LONG).timeout(timeout).await }
     });
+    assert!(
+        !is_done(&fixture, &mut waiter).await,
+        "it has looked, and the chain was open"
+    );
     finish(&client, &started).await;
     assert_eq!(waiter.await.expect("the task ends").expect("it ended in time"), "done");
 }

@@ -294,7 +294,7 @@ pub async fn fan_in_of_many_is_exact<F: PairFixture>(fixture: F) {
                         held.pass().await;
                         let n = job.n;
                         // Half of them in transactions of their own, which really do overlap.
-                        if n % 2 == 0 {
+                        if n.is_multiple_of(2) {
                             return job.finish(n);
                         }
                         job.begin().await?.finish(n).await
