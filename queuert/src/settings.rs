@@ -254,6 +254,7 @@ mod tests {
         assert!(RetryPolicy::new().multiplier(f64::NAN).problem().is_some());
         assert!(RetryPolicy::new().jitter(1.5).problem().is_some());
         assert!(RetryPolicy::new().initial(SECOND * 900).problem().is_some());
+        assert!(RetryPolicy::new().initial(Duration::ZERO).problem().is_some());
         assert!(RetryPolicy::new().problem().is_none());
         assert!(LeaseSettings::of(SECOND).renew_every(SECOND).problem().is_some());
         assert!(LeaseSettings::of(Duration::from_millis(1)).problem().is_some());

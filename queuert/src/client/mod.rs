@@ -246,3 +246,85 @@ impl<T: NotifyAdapter + ?Sized> NotifyAdapter for Arc<T> {
         (**self).subscribe(topic)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::IntoFuture;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::adapter::{Subscription, Topic};
+    use crate::chain::ChainRef;
+    use crate::memory::{Attempt, MemoryState};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Nothing;
+
+    #[derive(crate::JobTypes)]
+    #[job(crate = crate)]
+    enum Jobs {
+        #[job(entry, output = ())]
+        Nothing(Nothing),
+    }
+
+    /// Never answers an announcement, and ends every subscription at once.
+    #[derive(Clone, Default)]
+    struct Silent {
+        announced: Arc<AtomicUsize>,
+        subscribed: Arc<AtomicUsize>,
+    }
+
+    impl NotifyAdapter for Silent {
+        fn announce<'a>(&'a self, _: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>> {
+            self.announced.fetch_add(1, Ordering::SeqCst);
+            Box::pin(std::future::pending())
+        }
+
+        fn subscribe(&self, _: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
+            self.subscribed.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async { Ok(Subscription::new(()).1) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_adapter_that_does_not_answer_is_left_alone_for_a_while() {
+        let silent = Silent::default();
+        let client = Client::builder(MemoryState::new()).notify(silent.clone()).build();
+        let begun = Instant::now();
+        for _ in 0..10 {
+            client.start(Nothing).await.unwrap();
+        }
+        assert_eq!(silent.announced.load(Ordering::SeqCst), 1);
+        assert_eq!(
+            begun.elapsed().as_secs(),
+            ANNOUNCE_PATIENCE.as_secs(),
+            "one start was slow"
+        );
+        tokio::time::advance(MUTE).await;
+        client.start(Nothing).await.unwrap();
+        assert_eq!(silent.announced.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_whose_subscription_ends_listens_again_and_looks() {
+        let silent = Silent::default();
+        let client = Client::builder(MemoryState::new()).notify(silent.clone()).build();
+        let chain: ChainRef<Nothing> = client.start(Nothing).await.unwrap().chain();
+        let begun = Instant::now();
+        let waiting = client.wait(chain).timeout(Duration::from_secs(60)).into_future();
+        let working = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let worker = client
+                .worker()
+                .process(|job: Attempt<Nothing>| async { job.finish(()) });
+            worker.drain().await.unwrap();
+        };
+        let (output, ()) = tokio::join!(waiting, working);
+        output.unwrap();
+        assert!(begun.elapsed() < POLL_OF_A_WAIT, "it looked before its poll");
+        assert!(silent.subscribed.load(Ordering::SeqCst) > 2);
+    }
+
+    /// How long a wait with a notify adapter sleeps when nothing wakes it.
+    const POLL_OF_A_WAIT: Duration = Duration::from_secs(15);
+}

@@ -217,3 +217,21 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
         "a value that is no text"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_panics_or_is_never_answered_is_a_failure_that_may_pass() {
+        let silent = contained(std::future::pending::<Result<(), StateError>>())
+            .await
+            .unwrap_err();
+        assert_eq!(silent.kind(), StateErrorKind::Transient);
+        assert!(silent.to_string().contains("did not answer"), "{silent}");
+        let call = async { if true { panic!("oh") } else { Ok(()) } };
+        let panicked = contained(call).await.unwrap_err();
+        assert_eq!(panicked.kind(), StateErrorKind::Transient);
+        assert!(panicked.to_string().contains("oh"), "{panicked}");
+    }
+}
