@@ -3,7 +3,7 @@
 //! Nothing here may be announced before the commit, and nothing at all after a rollback; a savepoint that is rolled
 //! back takes with it what was added since.
 
-use crate::adapter::{Applied, Notice};
+use crate::adapter::{Applied, Notice, UnblockedJob};
 use crate::event::{Event, JobInfo};
 use crate::event_hub::EventHub;
 use crate::id::{ChainId, JobId, WorkerId};
@@ -93,13 +93,18 @@ impl Effects {
             }
         }
         for unblocked in &applied.unblocked {
-            self.event(|| Event::JobUnblocked {
-                job: unblocked.job,
-                chain: unblocked.chain,
-                type_name: unblocked.type_name.clone(),
-            });
-            self.jobs_available(&unblocked.type_name, 1);
+            self.unblocked(unblocked);
         }
+    }
+
+    /// A job waits for nothing any more.
+    pub(crate) fn unblocked(&mut self, unblocked: &UnblockedJob) {
+        self.event(|| Event::JobUnblocked {
+            job: unblocked.job,
+            chain: unblocked.chain,
+            type_name: unblocked.type_name.clone(),
+        });
+        self.jobs_available(&unblocked.type_name, 1);
     }
 
     /// A job died, and its chain with it.
@@ -135,11 +140,16 @@ impl Effects {
     }
 
     /// The notices, with those of one job type added up, and the events.
-    pub(crate) fn into_parts(self) -> (Vec<Notice>, Vec<Event>) {
+    pub(crate) fn into_parts(mut self) -> (Vec<Notice>, Vec<Event>) {
+        (self.take_notices(), self.events)
+    }
+
+    /// Takes the notices out, with those of one job type added up.
+    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
         let mut notices: Vec<Notice> = Vec::new();
         // Where each type is, in order of first mention; transactions touch few types.
         let mut places: Vec<(TypeName, usize)> = Vec::new();
-        for notice in self.notices {
+        for notice in std::mem::take(&mut self.notices) {
             if let Notice::JobsAvailable { type_name, count } = &notice {
                 if let Some((_, place)) = places.iter().find(|(known, _)| known == type_name) {
                     if let Some(Notice::JobsAvailable { count: total, .. }) = notices.get_mut(*place) {
@@ -151,7 +161,7 @@ impl Effects {
             }
             notices.push(notice);
         }
-        (notices, self.events)
+        notices
     }
 }
 

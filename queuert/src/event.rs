@@ -240,6 +240,13 @@ pub enum Event {
         /// What it said.
         error: Arc<str>,
     },
+    /// The upkeep of the store found something that a person should know. It is told once, not at every look.
+    MaintenanceFinding {
+        /// Whose upkeep it was.
+        worker: WorkerId,
+        /// What it found, and what to do about it.
+        finding: Arc<str>,
+    },
     /// A call to the notify adapter failed.
     NotifyFailed {
         /// Which operation.

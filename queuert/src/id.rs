@@ -184,10 +184,10 @@ impl Entropy {
     }
 
     pub(crate) fn worker(&self, name: Option<&str>) -> WorkerId {
-        let unique = self.ids(1)[0];
+        let unique = short(self.ids(1)[0]);
         WorkerId::new(match name {
             Some(name) => format!("{name}-{unique}"),
-            None => unique.to_string(),
+            None => unique,
         })
     }
 
@@ -208,6 +208,20 @@ impl Entropy {
         };
         1.0 + spread * (2.0 * unit - 1.0)
     }
+}
+
+/// Sixty-four bits of an id in thirteen letters and digits. Stores keep a worker's name twice for every job, and a whole
+/// id there was a thirtieth of what a job wrote to a server's log.
+fn short(id: Uuid) -> String {
+    const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let (high, low) = id.as_u64_pair();
+    let mut rest = high ^ low;
+    let mut text = String::with_capacity(13);
+    for _ in 0..13 {
+        text.push(char::from(DIGITS[(rest % 36) as usize]));
+        rest /= 36;
+    }
+    text
 }
 
 static V7_CONTEXT: std::sync::LazyLock<Mutex<V7Clock>> = std::sync::LazyLock::new(|| {
@@ -267,6 +281,16 @@ mod tests {
     fn a_seed_gives_the_same_ids_again() {
         assert_eq!(Entropy::seeded(7).ids(50), Entropy::seeded(7).ids(50));
         assert_ne!(Entropy::seeded(7).ids(50), Entropy::seeded(8).ids(50));
+    }
+
+    #[test]
+    fn unnamed_workers_have_short_names_and_never_the_same() {
+        let entropy = Entropy::system();
+        let names: std::collections::HashSet<String> =
+            (0..1_000).map(|_| entropy.worker(None).as_str().to_owned()).collect();
+        assert_eq!(names.len(), 1_000);
+        assert!(names.iter().all(|name| name.len() == 13));
+        assert!(entropy.worker(Some("mail")).as_str().starts_with("mail-"));
     }
 
     #[test]

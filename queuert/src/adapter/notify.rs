@@ -1,8 +1,8 @@
 //! The seam to whatever carries hints between processes.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
@@ -21,6 +21,8 @@ use crate::job::TypeName;
 /// - When [`subscribe`](Self::subscribe) has returned, everything announced from then on is delivered, barring loss.
 /// - After a lost connection the adapter subscribes again first, then sends [`Wake::Resync`] to every subscription, so
 ///   that everyone looks again.
+/// - An adapter that cannot hear for a while says so with [`Wake::Failed`], keeps its subscriptions, and goes on trying
+///   by itself.
 /// - `count` new jobs should wake about `count` workers, not all of them: [`Demand`] tells how many jobs a subscriber
 ///   could take right now.
 /// - A slow or dropped subscriber never disturbs another one, nor the announcer.
@@ -105,13 +107,15 @@ pub enum Wake {
     Notice(Notice),
     /// Notices may have been lost: look at the store.
     Resync,
+    /// The adapter cannot hear for now, for this reason. It goes on trying by itself, and a [`Resync`](Self::Resync)
+    /// follows when it hears again.
+    Failed(Arc<str>),
 }
 
 /// A live subscription; dropping it ends it.
 pub struct Subscription {
     notices: mpsc::Receiver<Notice>,
-    overflown: Arc<AtomicBool>,
-    overflow: Arc<tokio::sync::Notify>,
+    aside: Arc<Aside>,
     _guard: Box<dyn Send + Sync>,
 }
 
@@ -119,8 +123,26 @@ pub struct Subscription {
 #[derive(Clone, Debug)]
 pub struct NoticeSender {
     notices: mpsc::Sender<Notice>,
-    overflown: Arc<AtomicBool>,
-    overflow: Arc<tokio::sync::Notify>,
+    aside: Arc<Aside>,
+}
+
+/// What a subscriber must learn however far it is behind.
+#[derive(Debug, Default)]
+struct Aside {
+    resync: AtomicBool,
+    failure: Mutex<Option<Arc<str>>>,
+    changed: tokio::sync::Notify,
+}
+
+impl Aside {
+    /// The latest failure, before the word that it is over.
+    fn take(&self) -> Option<Wake> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match failure {
+            Some(error) => Some(Wake::Failed(error)),
+            None => self.resync.swap(false, Ordering::SeqCst).then_some(Wake::Resync),
+        }
+    }
 }
 
 /// Notices that a subscriber may be behind before it is told to look at the store instead.
@@ -131,19 +153,13 @@ impl Subscription {
     /// unsubscribe.
     pub fn new(guard: impl Send + Sync + 'static) -> (NoticeSender, Self) {
         let (sender, receiver) = mpsc::channel(BACKLOG);
-        let overflown = Arc::new(AtomicBool::new(false));
-        let overflow = Arc::new(tokio::sync::Notify::new());
+        let aside = Arc::new(Aside::default());
         let subscription = Self {
             notices: receiver,
-            overflown: Arc::clone(&overflown),
-            overflow: Arc::clone(&overflow),
+            aside: Arc::clone(&aside),
             _guard: Box::new(guard),
         };
-        let sender = NoticeSender {
-            notices: sender,
-            overflown,
-            overflow,
-        };
+        let sender = NoticeSender { notices: sender, aside };
         (sender, subscription)
     }
 
@@ -154,13 +170,13 @@ impl Subscription {
     /// Nothing is lost when the future is dropped.
     pub async fn recv(&mut self) -> Option<Wake> {
         loop {
-            if self.overflown.swap(false, Ordering::SeqCst) {
-                return Some(Wake::Resync);
+            if let Some(wake) = self.aside.take() {
+                return Some(wake);
             }
             tokio::select! {
                 biased;
                 notice = self.notices.recv() => return notice.map(Wake::Notice),
-                () = self.overflow.notified() => {}
+                () = self.aside.changed.notified() => {}
             }
         }
     }
@@ -182,7 +198,31 @@ impl NoticeSender {
 
     /// Tells the subscriber that notices may have been lost.
     pub fn resync(&self) {
-        self.overflown.store(true, Ordering::SeqCst);
-        self.overflow.notify_one();
+        self.aside.resync.store(true, Ordering::SeqCst);
+        self.aside.changed.notify_one();
+    }
+
+    /// Tells the subscriber that the adapter cannot hear for now, and why. Call [`resync`](Self::resync) when it hears
+    /// again. A subscriber that is behind learns of the latest failure only.
+    pub fn fail(&self, error: impl Into<Arc<str>>) {
+        *self.aside.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
+        self.aside.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_failure_is_told_once_and_before_the_word_that_it_is_over() {
+        let (sender, mut subscription) = Subscription::new(());
+        sender.fail("first");
+        sender.fail("second");
+        sender.resync();
+        assert_eq!(subscription.recv().await, Some(Wake::Failed("second".into())));
+        assert_eq!(subscription.recv().await, Some(Wake::Resync));
+        drop(sender);
+        assert_eq!(subscription.recv().await, None);
     }
 }

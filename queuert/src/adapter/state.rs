@@ -219,6 +219,21 @@ pub trait StateAdapter: Send + Sync + 'static {
         within: Option<&mut Self::Connection>,
         job: JobId,
     ) -> impl Future<Output = Result<Vec<ChainRecord>, StateError>> + Send;
+
+    /// Does a piece of the store's own upkeep: what it needs to stay fast, and what its settings say about old chains.
+    /// Workers call it as often as its last answer says, and not at all once the answer is that there is nothing to do,
+    /// which is what an adapter says that does not implement it.
+    ///
+    /// Of all workers on one store, one does it at a time; to the others it is soon answered that they should ask
+    /// again. It waits for no lock, keeps nothing locked for long, and one call ends within seconds. It never changes a
+    /// chain that has not ended, except for putting right what is broken, and what it deletes is what
+    /// [`delete_chains`](Self::delete_chains) would delete too. Dropped, it leaves whole pieces of work.
+    ///
+    /// What a person should know but no caller can act upon, such as a missing right, is a finding and no error.
+    fn maintain(&self, maintain: &Maintain) -> impl Future<Output = Result<Maintained, StateError>> + Send {
+        let _ = maintain;
+        async { Ok(Maintained::default()) }
+    }
 }
 
 /// How much waiting one step of priority is worth, unless an adapter is told otherwise: one minute.
@@ -541,6 +556,43 @@ impl DeleteChains {
     pub fn new(chains: Vec<ChainId>, cascade: bool) -> Self {
         Self { chains, cascade }
     }
+}
+
+/// Who offers to do a piece of upkeep.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Maintain {
+    /// The workers, under an id that no others have or had.
+    pub worker: WorkerId,
+}
+
+impl Maintain {
+    /// By these workers.
+    pub fn new(worker: WorkerId) -> Self {
+        Self { worker }
+    }
+}
+
+/// What was done for the upkeep of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maintained {
+    /// When these workers should ask again; `None` if never.
+    pub again_in: Option<Duration>,
+    /// The chains that were deleted because of their age.
+    pub deleted: Vec<ExpiredChain>,
+    /// Jobs that waited for nothing any more, and are pending now.
+    pub unblocked: Vec<UnblockedJob>,
+    /// What a person should know, each a sentence that says what to do.
+    pub findings: Vec<String>,
+}
+
+/// A chain that was deleted because of its age.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpiredChain {
+    /// The chain.
+    pub id: ChainId,
+    /// Its type.
+    pub type_name: TypeName,
 }
 
 /// Why a verb changed nothing although the store is well.

@@ -325,6 +325,110 @@ mod tests {
         assert!(silent.subscribed.load(Ordering::SeqCst) > 2);
     }
 
+    /// Cannot hear, says so, and keeps its subscriptions.
+    #[derive(Clone, Default)]
+    struct Deaf(Arc<Mutex<Vec<crate::adapter::NoticeSender>>>);
+
+    impl NotifyAdapter for Deaf {
+        fn announce<'a>(&'a self, _: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn subscribe(&self, _: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
+            let (sender, subscription) = Subscription::new(());
+            sender.fail("the line is dead");
+            self.0.lock().unwrap().push(sender);
+            Box::pin(std::future::ready(Ok(subscription)))
+        }
+    }
+
+    async fn heard_of_the_dead_line(events: &mut EventStream) {
+        loop {
+            if let Some(Event::NotifyFailed { operation, error }) = events.next().await {
+                assert_eq!((operation, &*error), ("listen", "the line is dead"));
+                return;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_adapter_that_cannot_hear_is_an_event_of_workers_and_waits() {
+        let deaf = Deaf::default();
+        let client = Client::builder(MemoryState::new()).notify(deaf.clone()).build();
+        let mut events = client.events();
+        let chain: ChainRef<Nothing> = client.start(Nothing).await.unwrap().chain();
+        let waiting = client.clone();
+        let waiting = tokio::spawn(async move { waiting.wait(chain).await });
+        heard_of_the_dead_line(&mut events).await;
+        let worker = client
+            .worker()
+            .process(|job: Attempt<Nothing>| async { job.finish(()) })
+            .start()
+            .await
+            .unwrap();
+        heard_of_the_dead_line(&mut events).await;
+        heard_of_the_dead_line(&mut events).await;
+        waiting.await.unwrap().unwrap();
+        assert_eq!(deaf.0.lock().unwrap().len(), 3, "nobody subscribed again");
+        worker.stop().await;
+    }
+
+    /// Refuses the first subscriptions.
+    #[derive(Clone, Default)]
+    struct Late(Arc<AtomicUsize>);
+
+    impl NotifyAdapter for Late {
+        fn announce<'a>(&'a self, _: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn subscribe(&self, topic: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
+            let refused = self.0.fetch_add(1, Ordering::SeqCst) < 3;
+            Box::pin(async move {
+                match refused {
+                    true => Err(NotifyError::new("not yet")),
+                    false => crate::memory::NoNotify.subscribe(topic).await,
+                }
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_could_not_listen_tries_again_before_its_poll_and_looks() {
+        let late = Late::default();
+        let client = Client::builder(MemoryState::new()).notify(late.clone()).build();
+        let chain: ChainRef<Nothing> = client.start(Nothing).await.unwrap().chain();
+        let begun = Instant::now();
+        let waiting = client.wait(chain).into_future();
+        let working = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let quiet = Client::builder(client.state().clone()).build();
+            let worker = quiet.worker().process(|job: Attempt<Nothing>| async { job.finish(()) });
+            worker.drain().await.unwrap();
+        };
+        let (output, ()) = tokio::join!(waiting, working);
+        output.unwrap();
+        assert_eq!(late.0.load(Ordering::SeqCst), 4);
+        assert!(begun.elapsed() < POLL_OF_A_WAIT, "it looked when it listened");
+    }
+
+    #[tokio::test]
+    async fn notices_that_were_taken_out_are_not_published() {
+        let recorder = Silent::default();
+        let client = Client::builder(MemoryState::new()).notify(recorder.clone()).build();
+        let mut events = client.events();
+        let mut own = client.state().begin().await.unwrap();
+        let mut foreign = client.adopt(&mut own);
+        client.start(Nothing).within(&mut foreign).await.unwrap();
+        let mut held = foreign.into_effects();
+        let notices = held.take_notices();
+        assert!(matches!(notices[..], [Notice::JobsAvailable { count: 1, .. }]));
+        client.state().commit(own).await.unwrap();
+        held.publish().await;
+        assert_eq!(recorder.announced.load(Ordering::SeqCst), 0);
+        assert!(matches!(events.next().await, Some(Event::ChainCreated { .. })));
+    }
+
     /// How long a wait with a notify adapter sleeps when nothing wakes it.
     const POLL_OF_A_WAIT: Duration = Duration::from_secs(15);
 }

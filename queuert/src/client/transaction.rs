@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::Client;
-use crate::adapter::StateAdapter;
+use crate::adapter::{Notice, StateAdapter};
 use crate::effects::Effects;
 use crate::error::Error;
 
@@ -242,6 +242,12 @@ pub struct HeldEffects<S: StateAdapter> {
 }
 
 impl<S: StateAdapter> HeldEffects<S> {
+    /// Takes the wake-ups out, for a caller who has another way to announce them, such as inside the transaction
+    /// itself. [`publish`](Self::publish) is left with the events.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        self.effects.take_notices()
+    }
+
     /// Wakes whoever should know. Call it after the commit, and not after a rollback.
     ///
     /// # Cancel safety

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Client, patiently, report};
-use crate::adapter::{BoxFuture, StateAdapter, Subscription, Topic};
+use crate::adapter::{BoxFuture, StateAdapter, Subscription, Topic, Wake};
 use crate::chain::{ChainHandle, ChainRef};
 use crate::error::Error;
 use crate::event::Event;
@@ -100,11 +100,8 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
             }
             tokio::select! {
                 biased;
-                () = woken(&mut subscription) => {}
+                () = self.woken(&mut subscription) => {}
                 () = tokio::time::sleep_until(until) => {}
-            }
-            if subscription.is_none() {
-                subscription = self.subscribe().await;
             }
         }
     }
@@ -125,6 +122,25 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
                 });
                 None
             }
+        }
+    }
+
+    /// Waits for a wake-up. Without a subscription, or when it has ended, listens again after a moment, which is a reason
+    /// to look: an adapter that was slow or away costs the wait less than its poll.
+    async fn woken(&self, subscription: &mut Option<Subscription>) {
+        while let Some(live) = subscription {
+            match live.recv().await {
+                Some(Wake::Failed(error)) => self.client.hub().emit_with(|| Event::NotifyFailed {
+                    operation: "listen",
+                    error,
+                }),
+                Some(Wake::Notice(_) | Wake::Resync) => return,
+                None => *subscription = None,
+            }
+        }
+        while subscription.is_none() {
+            tokio::time::sleep(SUBSCRIBE_PATIENCE).await;
+            *subscription = self.subscribe().await;
         }
     }
 
@@ -149,18 +165,6 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
             JobStatus::Cancelled => Err(Error::ChainCancelled(id)),
             JobStatus::Blocked | JobStatus::Pending | JobStatus::Running => Ok(None),
         }
-    }
-}
-
-/// Waits for a wake-up; for ever without a subscription. One that has ended is a reason to listen again and look,
-/// after a moment.
-async fn woken(subscription: &mut Option<Subscription>) {
-    let Some(live) = subscription else {
-        return std::future::pending().await;
-    };
-    if live.recv().await.is_none() {
-        *subscription = None;
-        tokio::time::sleep(SUBSCRIBE_PATIENCE).await;
     }
 }
 

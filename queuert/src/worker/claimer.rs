@@ -1,19 +1,19 @@
-//! Claims jobs for idle workers, as many as there are in one call, and runs them.
+//! Claims jobs for the workers that are idle or about to be, as many as there are in one call, and runs them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::health::{Backoff, Health};
 use super::run::{Attempt, run_attempt};
 use super::runtime::Runtime;
-use super::settler::SettleRequest;
 use super::signal::AbortReason;
-use crate::adapter::{Authority, Claimed, Outcome, Settlement, StateAdapter};
-use crate::event::{Event, JobInfo};
+use super::slots::Place;
+use crate::adapter::{Claimed, StateAdapter};
+use crate::error::StateError;
+use crate::event::Event;
 
 /// How long an attempt that was told to stop may still take to do so.
 const WIND_DOWN: Duration = Duration::from_millis(250);
@@ -22,49 +22,46 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let mut attempts = JoinSet::new();
-    let slots = Arc::new(Semaphore::new(runtime.settings.concurrency));
     let mut backoff = Backoff::new(runtime.client.entropy());
     loop {
         while attempts.try_join_next().is_some() {}
-        let Some(mut idle) = idle_slots(&runtime, &slots).await else {
-            break;
+        let wanted = tokio::select! {
+            biased;
+            () = runtime.stop.cancelled() => break,
+            wanted = runtime.slots.demand() => wanted,
         };
-        let count = idle.num_permits();
         // Before the claim: what is announced while it runs must find somebody who wants it.
-        runtime.demand.set(count);
+        runtime.demand.set(wanted);
         let claimed_at = Instant::now();
-        let claimed = match claim(&runtime, count).await {
-            Some(Ok(claimed)) => claimed,
-            Some(Err(_)) => {
-                drop(idle);
-                if pause(&runtime, backoff.next_pause(), false).await {
-                    continue;
-                }
-                break;
+        let mut claim = Box::pin(runtime.claim(wanted));
+        let claimed = tokio::select! {
+            biased;
+            claimed = &mut claim => claimed,
+            () = runtime.stop.cancelled() => {
+                runtime.demand.set(0);
+                let late = give_back(&runtime, claim, claimed_at);
+                tokio::join!(wind_up(&runtime, attempts), late);
+                return;
             }
-            None => break,
+        };
+        let Ok(claimed) = claimed else {
+            if pause(&runtime, backoff.next_pause(), false).await {
+                continue;
+            }
+            break;
         };
         backoff.reset();
-        let short = claimed.jobs.len() < count;
-        let next_due = claimed.next_due;
-        if runtime.stop.is_cancelled() {
-            give_back(&runtime, claimed).await;
-            break;
-        }
+        let taken = claimed.jobs.len();
         for job in claimed.jobs {
-            let Some(attempt) = Attempt::new(&runtime, job, claimed_at) else {
-                continue;
-            };
-            let slot = idle.split(1);
-            // Boxed, because spawning moves a future about a dozen times and this one is large.
-            attempts.spawn(Box::pin(async move {
-                run_attempt(attempt).await;
-                drop(slot);
-            }));
+            if let Some(attempt) = Attempt::new(&runtime, job, claimed_at) {
+                let place = runtime.slots.line_up();
+                // Boxed, because spawning moves a future about a dozen times and this one is large.
+                attempts.spawn(Box::pin(run(Arc::clone(&runtime), attempt, place)));
+            }
         }
-        runtime.demand.set(idle.num_permits());
-        drop(idle);
-        if short && !pause(&runtime, until_next_look(&runtime, next_due), true).await {
+        runtime.demand.set(wanted.saturating_sub(taken));
+        let short = taken < wanted;
+        if short && !pause(&runtime, until_next_look(&runtime, claimed.next_due), true).await {
             break;
         }
     }
@@ -72,38 +69,43 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     wind_up(&runtime, attempts).await;
 }
 
-/// Waits until a worker is idle and takes all that are; `None` when the worker is to stop. A saturated worker waits
-/// here, and asks the store for nothing.
-async fn idle_slots<S: StateAdapter>(runtime: &Runtime<S>, slots: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    let mut first = tokio::select! {
+/// Runs a claimed job when a worker is free for it.
+async fn run<S: StateAdapter>(runtime: Arc<Runtime<S>>, attempt: Attempt<S>, place: Place) {
+    let slot = tokio::select! {
         biased;
-        () = runtime.stop.cancelled() => return None,
-        slot = Arc::clone(slots).acquire_owned() => slot.ok()?,
+        // Lost while it waited: somebody else has it, and it would run for nothing.
+        _ = attempt.aborted() => return,
+        slot = place.take(&runtime.stop) => slot,
     };
-    if slots.available_permits() + 1 < runtime.settings.concurrency {
-        // Other attempts may be about to end: those that are ready to go on do so first, and share this claim.
-        tokio::task::yield_now().await;
+    match slot {
+        Some(slot) => {
+            run_attempt(attempt).await;
+            drop(slot);
+        }
+        // Claimed too late, or too far ahead: it has not begun, so it goes back as it was.
+        None => {
+            attempt.release().await;
+        }
     }
-    let more = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
-    if more > 0
-        && let Ok(others) = Arc::clone(slots).try_acquire_many_owned(more)
-    {
-        first.merge(others);
-    }
-    Some(first)
 }
 
-/// A claim that is not cut off by stop at once: what it has taken should be given back, not left to expire.
-async fn claim<S: StateAdapter>(runtime: &Runtime<S>, count: usize) -> Option<Result<Claimed, crate::StateError>> {
-    let too_late = async {
-        runtime.stop.cancelled().await;
-        tokio::time::sleep(LAST_WORDS).await;
+/// Gives back what a claim takes that was in flight when the worker was stopped, rather than leaving it to expire. The
+/// claim may wait for the transaction of an attempt, so attempts wind up meanwhile.
+async fn give_back<S: StateAdapter>(
+    runtime: &Arc<Runtime<S>>,
+    claim: impl Future<Output = Result<Claimed, StateError>>,
+    claimed_at: Instant,
+) {
+    let give_back = async {
+        let claimed = claim.await.unwrap_or_default();
+        let attempts = claimed
+            .jobs
+            .into_iter()
+            .filter_map(|job| Attempt::new(runtime, job, claimed_at));
+        let attempts = attempts.map(|attempt| async move { attempt.release().await });
+        futures_util::future::join_all(attempts).await;
     };
-    tokio::select! {
-        biased;
-        claimed = runtime.claim(count) => Some(claimed),
-        () = too_late => None,
-    }
+    let _ = tokio::time::timeout(LAST_WORDS, give_back).await;
 }
 
 /// Pauses; `false` when the worker is to stop.
@@ -129,33 +131,6 @@ fn until_next_look<S: StateAdapter>(runtime: &Runtime<S>, next_due: Option<Durat
     let poll = entropy.jittered(runtime.settings.poll_interval, 0.1);
     // A pause that is too short to be one would keep a processor core busy.
     poll.min(next_due.unwrap_or(poll)).max(Duration::from_millis(1))
-}
-
-async fn give_back<S: StateAdapter>(runtime: &Runtime<S>, claimed: Claimed) {
-    let mut answers = Vec::new();
-    for claimed in claimed.jobs {
-        let Some(lease) = claimed.job.lease.as_ref() else {
-            continue;
-        };
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        let request = SettleRequest {
-            settlement: Settlement {
-                job: claimed.job.id,
-                authority: Authority::Fence {
-                    fence: lease.fence,
-                    worker: runtime.worker.clone(),
-                },
-                outcome: Outcome::Release,
-            },
-            job: JobInfo::of(&claimed.job),
-            reply,
-        };
-        if runtime.settlements.send(request).is_ok() {
-            answers.push(answer);
-        }
-    }
-    let all = futures_util::future::join_all(answers);
-    let _ = tokio::time::timeout(LAST_WORDS, all).await;
 }
 
 /// Gives running attempts their grace, then tells them to stop, then drops them and gives their jobs back.

@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::claimer::claim_loop;
 use super::health::{Backoff, Health};
 use super::listener::{listen_for_jobs, listen_for_lost_leases};
+use super::maintainer::maintain_loop;
 use super::reaper::reap_loop;
 use super::renewer::renew_loop;
 use super::runtime::{Runtime, panic_message};
@@ -125,6 +126,7 @@ async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     loops.spawn(keep_running(Arc::clone(&runtime), "settle loop", settle_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "renew loop", renew_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "reap loop", reap_loop));
+    loops.spawn(keep_running(Arc::clone(&runtime), "maintenance loop", maintain_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "listener for jobs", listen_for_jobs));
     loops.spawn(keep_running(
         Arc::clone(&runtime),

@@ -29,7 +29,7 @@ pub(crate) async fn listen_for_lost_leases<S: StateAdapter>(runtime: Arc<Runtime
                 }
                 None => false,
             },
-            Wake::Notice(_) => false,
+            Wake::Notice(_) | Wake::Failed(_) => false,
             Wake::Resync => {
                 in_flight.values_mut().for_each(|attempt| attempt.doubted = true);
                 !in_flight.is_empty()
@@ -56,7 +56,14 @@ async fn listen<S: StateAdapter>(runtime: &Runtime<S>, topic: Topic, on_wake: im
                     on_wake(Wake::Resync);
                     while let Some(wake) = subscription.recv().await {
                         backoff.reset();
-                        on_wake(wake);
+                        match wake {
+                            // The adapter goes on by itself, and the poll finds the jobs meanwhile.
+                            Wake::Failed(error) => runtime.client.hub().emit_with(|| Event::NotifyFailed {
+                                operation: "listen",
+                                error,
+                            }),
+                            wake => on_wake(wake),
+                        }
                     }
                     runtime.client.hub().emit_with(|| Event::NotifyFailed {
                         operation: "listen",

@@ -2,8 +2,8 @@
 //!
 //! One set of workers is a handful of loops over one [`Runtime`]: the claimer asks for as many jobs as there are idle
 //! workers and spawns an attempt for each; the settler group-commits their ends; the renewer keeps all leases in one
-//! call; the reaper takes back what others lost; the listeners turn notices into wake-ups. No transaction is held
-//! across user code unless the user opened it.
+//! call; the reaper takes back what others lost; the maintainer offers the store time for its upkeep; the listeners turn
+//! notices into wake-ups. No transaction is held across user code unless the user opened it.
 
 mod attempt;
 mod attempt_transaction;
@@ -14,6 +14,7 @@ mod drain;
 mod handle;
 mod health;
 mod listener;
+mod maintainer;
 mod middleware;
 mod processor;
 mod reaper;
@@ -22,6 +23,7 @@ mod run;
 mod runtime;
 mod settler;
 mod signal;
+mod slots;
 mod values;
 
 pub use attempt::{Attempt, RawAttempt};

@@ -130,6 +130,11 @@ impl<S: StateAdapter> Attempt<S> {
         })
     }
 
+    /// Waits until the attempt is told to stop.
+    pub(crate) async fn aborted(&self) -> AbortReason {
+        self.shared.abort.signal().aborted().await
+    }
+
     fn info(&self) -> &AttemptInfo {
         &self.shared.info
     }
@@ -329,7 +334,8 @@ impl<S: StateAdapter> Attempt<S> {
         )
     }
 
-    async fn release(&self) -> AttemptOutcome {
+    /// Gives the job back as it was.
+    pub(crate) async fn release(&self) -> AttemptOutcome {
         self.shared.abort.abort(AbortReason::Shutdown);
         match self.write(Outcome::Release).await {
             Written::Lost(reason) => AttemptOutcome::Aborted(reason),
@@ -356,6 +362,7 @@ impl<S: StateAdapter> Attempt<S> {
             job: self.info().job.clone(),
             reply,
         };
+        let _ending = self.runtime.slots.ending();
         if self.runtime.settlements.send(request).is_err() {
             return Written::Lost(AbortReason::Shutdown);
         }

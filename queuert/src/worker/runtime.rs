@@ -15,6 +15,7 @@ use super::middleware::Middlewares;
 use super::processor::ErasedProcessor;
 use super::settler::SettleRequest;
 use super::signal::AbortHandle;
+use super::slots::Slots;
 use super::values::Values;
 use crate::adapter::{ClaimJobs, ClaimType, Claimed, Demand, Notice, ReapType, StateAdapter};
 use crate::client::Client;
@@ -83,6 +84,7 @@ pub(crate) struct Runtime<S: StateAdapter> {
     /// A lease may have been lost.
     pub(crate) check_leases: Notify,
     pub(crate) demand: Demand,
+    pub(crate) slots: Arc<Slots>,
     pub(crate) settlements: mpsc::UnboundedSender<SettleRequest>,
     /// The settler's end. It belongs to the runtime, so that a settler that is begun anew finds what was sent before.
     pub(crate) settle_queue: tokio::sync::Mutex<mpsc::UnboundedReceiver<SettleRequest>>,
@@ -130,17 +132,18 @@ impl<S: StateAdapter> Runtime<S> {
             types,
             middlewares,
             values,
-            settings,
             stop: CancellationToken::new(),
             kill: CancellationToken::new(),
             quit: CancellationToken::new(),
             wake: Notify::new(),
             check_leases: Notify::new(),
             demand: Demand::default(),
+            slots: Arc::new(Slots::new(settings.concurrency)),
             settlements,
             settle_queue: tokio::sync::Mutex::new(settle_queue),
             in_flight: Mutex::default(),
             claim_types,
+            settings,
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queuert::adapter::{
-    ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob, Refusal,
-    RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain, ReapLeases,
+    ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use tokio::sync::watch;
@@ -39,6 +39,7 @@ pub enum Verb {
     ListJobs,
     ListChains,
     ListBlockers,
+    Maintain,
 }
 
 impl Verb {
@@ -484,5 +485,9 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
     ) -> Result<Vec<ChainRecord>, StateError> {
         self.call(Verb::ListBlockers, 1, self.inner.list_blockers(within, job))
             .await
+    }
+
+    async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {
+        self.call(Verb::Maintain, 1, self.inner.maintain(maintain)).await
     }
 }

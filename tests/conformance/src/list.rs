@@ -260,6 +260,11 @@ macro_rules! state_conformance {
                 a_dropped_transaction_lets_go_of_its_locks,
                 a_lock_holds_one_chain,
             }
+            maintain {
+                upkeep_changes_no_chain,
+                upkeep_waits_for_no_lock,
+                upkeep_may_be_dropped,
+            }
             outside {
                 a_pending_chain_can_be_completed_from_outside,
                 a_blocked_chain_can_be_completed_from_outside,

@@ -23,6 +23,7 @@ pub mod isolation;
 pub mod list_chains;
 pub mod list_jobs;
 pub mod lock_chain;
+pub mod maintain;
 pub mod outside;
 pub mod pages;
 pub mod reap;

@@ -106,8 +106,17 @@ pub(crate) async fn finish_as_worker<S: StateAdapter>(client: &Client<S>, job: J
             output: Payload::from_text("\"by the worker\""),
         },
     };
-    let settled = client.state().settle_jobs(None, &[settlement]).await;
-    settled.expect("the store answers").remove(0)
+    // A transaction that was dropped may hold its locks for a moment still.
+    loop {
+        let settled = client
+            .state()
+            .settle_jobs(None, std::slice::from_ref(&settlement))
+            .await;
+        match settled.expect("the store answers").remove(0) {
+            Settled::Busy => tokio::time::sleep(Duration::from_millis(5)).await,
+            settled => return settled,
+        }
+    }
 }
 
 /// Finishes the current job of a chain from outside with any text, behind the client's back.

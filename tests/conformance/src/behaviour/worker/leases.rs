@@ -189,9 +189,10 @@ pub async fn a_stalled_attempt_is_taken_and_told<F: PairFixture>(fixture: F) {
     gate.arrived(1).await;
     world.faults.heal();
     assert_eq!(told.until_len(1).await, [AbortReason::TakenByAnotherWorker]);
+    // The stalled attempt ends while the other one still runs: afterwards it would be told that the job is completed.
+    stalled.stop().await;
     gate.open();
     assert_eq!(world.output(&chain).await, 2);
-    stalled.stop().await;
     healthy.stop().await;
     let events = drain_events(&mut events);
     let lost = Event::LeaseLost {

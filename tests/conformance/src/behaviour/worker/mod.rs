@@ -3,6 +3,7 @@
 //! Every case runs on a store whose calls are counted and can be made to fail, see [`Faulty`](crate::Faulty).
 
 pub mod aborts;
+pub mod ahead;
 pub mod bad_rows;
 pub mod blockers;
 pub mod building;
@@ -65,6 +66,11 @@ macro_rules! worker_behaviour {
                 dependants_of_a_dead_chain_wait_for_its_retry,
                 dependants_of_a_cancelled_chain_wait_for_its_retry,
                 a_circle_of_blockers_is_a_failure,
+            }
+            ahead {
+                one_worker_never_has_two_jobs,
+                a_job_that_was_claimed_ahead_goes_back_unspent,
+                a_job_that_was_claimed_ahead_and_lost_does_not_run,
             }
             scheduling {
                 a_delayed_chain_runs_when_it_is_due,
@@ -211,6 +217,7 @@ macro_rules! worker_behaviour {
             }
             outages {
                 health_shows_the_outage,
+                failing_upkeep_is_tried_again,
                 health_recovers_when_nothing_is_left_to_renew,
                 a_failed_commit_counts_once_and_backs_off,
                 a_commit_whose_answer_is_lost_has_happened,

@@ -263,3 +263,29 @@ pub async fn panicking_hints_cost_no_work<F: PairFixture>(fixture: F) {
 pub async fn silent_hints_cost_no_work<F: PairFixture>(fixture: F) {
     survives_hints(fixture, NotifyFault::Hang).await;
 }
+
+/// Upkeep that fails is told, tried again, and nobody's health: jobs run on.
+pub async fn failing_upkeep_is_tried_again<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let mut events = world.client.events();
+    world.faults.fail_next(Verb::Maintain, 1, Fault::Before);
+    world.faults.fail_next(Verb::Maintain, 1, Fault::Panic);
+    let workers = start(world.worker().process(|job: Job<F, Work>| async move { job.finish(1) })).await;
+    let told = |event: &Event| {
+        matches!(
+            event,
+            Event::StateFailed {
+                operation: "maintain",
+                ..
+            }
+        )
+    };
+    for _ in 0..2 {
+        events_until(&mut events, told).await;
+        assert_eq!(workers.health(), Health::Running);
+    }
+    soon("it is tried again", world.faults.called(Verb::Maintain, 3)).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    assert_eq!(world.output(&chain).await, 1);
+    workers.stop().await;
+}
