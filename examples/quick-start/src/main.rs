@@ -1,31 +1,38 @@
 //! Onboards three users: a chain with a branch, a retry that succeeds, a fan-in over the three chains, and a "request
-//! handler" that waits for a result.
+//! handler" that waits for the result. Everything is in one file, so a run that is interrupted is picked up by the next.
 //!
 //! ```sh
-//! cargo run -p quick-start
+//! cargo run -p quick-start                # keeps quick-start.db in the current directory
+//! cargo run -p quick-start -- other.db    # another file
 //! ```
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::time::Duration;
 
-use queuert::memory::{Attempt, JobResult, MemoryState};
-use queuert::{Client, Error, JobType, JobTypes, RetryPolicy};
+use queuert::{ChainRef, JobStatus, JobType, JobTypes, LeaseSettings, RetryPolicy};
+use queuert_sqlite::{Attempt, Client, JobResult, SqliteState};
 use serde::{Deserialize, Serialize};
+use sqlx::SqliteConnection;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[derive(Serialize, Deserialize)]
 struct Provision {
-    user: String,
+    user: i64,
+    name: String,
     company: bool,
 }
 
 #[derive(Serialize, Deserialize)]
 struct SendWelcome {
-    user: String,
+    user: i64,
+    name: String,
 }
 
 #[derive(Serialize, Deserialize)]
 struct CallBySales {
-    user: String,
+    user: i64,
+    name: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -43,83 +50,182 @@ enum Onboarding {
     Report(Report),
 }
 
-/// Fails on its first attempt, as services do.
+/// Stands for mails, payments and whatever else takes its time: long enough to be interrupted.
+async fn work() {
+    tokio::time::sleep(Duration::from_millis(400)).await;
+}
+
 async fn provision(job: Attempt<Provision>) -> JobResult {
-    if job.user == "grace" && job.number() == 1 {
-        println!("  provision    {:<6} attempt 1 fails, and is retried", job.user);
-        return Err("the account service does not answer".into());
+    println!("  provision      {:<6} attempt {}", job.name, job.number());
+    work().await;
+    if job.name == "grace" && job.number() == 1 {
+        println!("  provision      {:<6} fails, and is tried again", job.name);
+        return Err("the account service does not answer".into()); // what `?` does
     }
-    println!("  provision    {:<6} attempt {}", job.user, job.number());
-    let user = job.user.clone();
+    // SQLite has one writer, so the transaction begins after the slow part. The account and the next job are committed
+    // together, or neither.
+    let mut tx = job.begin().await?;
+    sqlx::query("UPDATE users SET account = 'A-' || id WHERE id = ?")
+        .bind(job.user)
+        .execute(&mut *tx)
+        .await?;
     // The branch: anything else than the two declared continuations does not compile.
+    let (user, name) = (job.user, job.name.clone());
     if job.company {
-        job.continue_with(CallBySales { user })
+        tx.continue_with(CallBySales { user, name }).await
     } else {
-        job.continue_with(SendWelcome { user })
+        tx.continue_with(SendWelcome { user, name }).await
     }
 }
 
 async fn send_welcome(job: Attempt<SendWelcome>) -> JobResult {
-    println!("  send-welcome {}", job.user);
-    let done = format!("{} was welcomed", job.user);
-    job.finish(done)
+    println!("  send-welcome   {}", job.name);
+    work().await;
+    let mut tx = job.begin().await?;
+    count_greeting(&mut tx, job.user).await?;
+    tx.finish(format!("{} was welcomed", job.name)).await
 }
 
 async fn call_by_sales(job: Attempt<CallBySales>) -> JobResult {
-    println!("  call-by-sales {}", job.user);
-    let done = format!("{} was called", job.user);
-    job.finish(done)
+    println!("  call-by-sales  {}", job.name);
+    work().await;
+    let mut tx = job.begin().await?;
+    count_greeting(&mut tx, job.user).await?;
+    tx.finish(format!("{} was called", job.name)).await
 }
 
-/// Starts when all its blockers have completed, and reads their outputs. No worker was held meanwhile.
+/// Counts, so that it would show if a job could complete twice.
+async fn count_greeting(connection: &mut SqliteConnection, user: i64) -> sqlx::Result<()> {
+    let update = sqlx::query("UPDATE users SET greetings = greetings + 1 WHERE id = ?").bind(user);
+    update.execute(connection).await.map(drop)
+}
+
+/// Starts when all its blockers have completed, and reads their outputs; no worker was held meanwhile. It writes nothing
+/// of its own, so it needs no transaction.
 async fn report(job: Attempt<Report>) -> JobResult {
-    println!("  report       over {:?}", job.blockers());
+    println!("  report         over {} chains", job.blockers().len());
+    work().await;
     let count = job.blockers().len();
     job.finish(count)
 }
 
+/// One transaction: the users, their chains and the report that waits for them exist together or not at all.
+async fn start_onboarding(client: &Client) -> Result<ChainRef<Report>> {
+    let mut tx = client.begin().await?;
+    let mut chains = Vec::new();
+    for (name, company) in [("ada", false), ("grace", false), ("acme", true)] {
+        let user = sqlx::query_scalar("INSERT INTO users (name) VALUES (?) RETURNING id")
+            .bind(name)
+            .fetch_one(&mut *tx)
+            .await?;
+        let name = name.to_owned();
+        chains.push(client.start(Provision { user, name, company }).within(&mut tx).await?);
+    }
+    let report = client.start(Report.blocked_by(&chains)).within(&mut tx).await?;
+    tx.commit().await?;
+    Ok(report.chain())
+}
+
+/// What an interrupted run left: its report is still open. A run begins in one transaction, so none is half begun.
+async fn find_unfinished(client: &Client) -> Result<Option<ChainRef<Report>>> {
+    let open = [JobStatus::Blocked, JobStatus::Pending, JobStatus::Running];
+    let reports = client.list_chains().starting_with::<Report>().statuses(open).await?;
+    Ok(reports.items.first().map(|report| ChainRef::new(report.id)))
+}
+
+async fn print_unfinished(client: &Client, report: &ChainRef<Report>) -> Result<()> {
+    let mut chains = client.get_blockers(report.id().first_job()).await?;
+    chains.extend(client.get_chain_record(report).await?);
+    let open = chains.iter().filter(|chain| chain.status.is_open()).count();
+    println!(
+        "An earlier run was interrupted: {open} of its {} chains are unfinished.",
+        chains.len()
+    );
+    let running = chains.iter().filter(|chain| chain.status == JobStatus::Running).count();
+    if running > 0 {
+        println!("{running} of them ran when it was killed, and go on when their leases expire, in a few seconds.");
+    }
+    Ok(())
+}
+
+/// The chains beside the rows of the user's own table: what was done to each user, and by how many jobs.
+async fn print_onboarded(client: &Client, report: &ChainRef<Report>) -> Result<()> {
+    let chains = client.get_blockers(report.id().first_job()).await?;
+    let mut tx = client.begin().await?; // only reads, so it is not committed
+    for chain in chains {
+        let chain = chain.typed::<Provision>()?;
+        let (account, greetings): (String, i64) = sqlx::query_as("SELECT account, greetings FROM users WHERE id = ?")
+            .bind(chain.input.user)
+            .fetch_one(&mut *tx)
+            .await?;
+        println!(
+            "  user {:<3} {account:<5} {greetings} greeting, {} jobs, {}: {}",
+            chain.input.user,
+            chain.length,
+            chain.status,
+            chain.output.as_deref().unwrap_or_default(),
+        );
+    }
+    Ok(())
+}
+
 #[tokio::main]
-async fn main() -> Result<(), Error> {
-    let client = Client::new(MemoryState::new());
+async fn main() -> Result<()> {
+    let path = std::env::args().nth(1).unwrap_or_else(|| "quick-start.db".to_owned());
+    let client = Client::new(SqliteState::open(&path).await?);
+
+    // Your own tables live in the same file.
+    let mut tx = client.begin().await?;
+    sqlx::query(
+        "CREATE TABLE IF NOT EXISTS users \
+         (id INTEGER PRIMARY KEY, name TEXT NOT NULL, account TEXT, greetings INTEGER NOT NULL DEFAULT 0)",
+    )
+    .execute(&mut *tx)
+    .await?;
+    let users: i64 = sqlx::query_scalar("SELECT count(*) FROM users")
+        .fetch_one(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    println!("{path} has {users} users.");
+
+    let onboarding = match find_unfinished(&client).await? {
+        Some(onboarding) => {
+            print_unfinished(&client, &onboarding).await?;
+            println!("Going on:");
+            onboarding
+        }
+        None => {
+            println!("Nothing was left unfinished by an earlier run. Onboarding three users:");
+            start_onboarding(&client).await?
+        }
+    };
+
     let workers = client
         .worker()
         .process(provision)
         .process(send_welcome)
         .process(call_by_sales)
         .process(report)
-        .retry(RetryPolicy::new().initial(Duration::from_millis(200)))
+        .retry(RetryPolicy::new().initial(Duration::from_millis(500)))
+        // The jobs of a killed process come back when their leases expire. Services do well with the default, a minute.
+        .lease(LeaseSettings::of(Duration::from_secs(3)))
         .concurrency(4)
         .start()
         .await?;
 
-    println!("onboarding three users:");
-    let users = [("ada", false), ("grace", false), ("acme", true)];
-
-    // One transaction: the users, their chains and the report that waits for them exist together or not at all.
-    let mut tx = client.begin().await?;
-    for (user, _) in users {
-        tx.put(&format!("user:{user}"), "new").await?;
-    }
-    let steps = users.map(|(user, company)| Provision {
-        user: user.into(),
-        company,
-    });
-    let chains = client.start_many(steps).within(&mut tx).await?;
-    let report = client.start(Report.blocked_by(&chains)).within(&mut tx).await?;
-    tx.commit().await?;
-
-    // What a request handler would do.
-    let count = client.wait(&report).timeout(Duration::from_secs(10)).await?;
-    println!("the report counts {count} users:");
-    for chain in &chains {
-        if let Some(chain) = client.get_chain(chain).await? {
-            let output = chain.output.as_deref().unwrap_or("nothing yet");
-            println!(
-                "  {} ({} jobs, {}): {output}",
-                chain.input.user, chain.length, chain.status
-            );
+    tokio::select! {
+        // What a request handler does: it waits for the result, and holds neither a worker nor a connection.
+        count = client.wait(&onboarding).timeout(Duration::from_secs(60)) => {
+            println!("The request handler has its answer: {} users are on board.", count?);
+            print_onboarded(&client, &onboarding).await?;
+            println!("Run it again for three more. Interrupt it (Ctrl-C, kill -9), and the next run goes on.");
+            println!("To start afresh, delete {path}.");
+        }
+        _ = tokio::signal::ctrl_c() => {
+            println!("Interrupted. What runs may end, the rest waits in {path}: run it again to go on.");
         }
     }
     workers.stop().await;
+    client.state().close().await;
     Ok(())
 }

@@ -1,0 +1,242 @@
+//! Taking jobs, keeping them, and taking them back.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
+use queuert::{
+    AbortReason, AttemptError, ChainRecord, Fence, JobId, JobStatus, Lease, StateError, Timestamp, TypeName,
+};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
+use uuid::Uuid;
+
+use crate::clock;
+use crate::core::{Change, Core, ErrorChange, count, fetch, query};
+use crate::json::Batch;
+use crate::row::{self, CHAIN_COLUMNS, CLAIMED_COLUMNS};
+
+pub(crate) async fn claim(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    claim: &ClaimJobs,
+) -> Result<Claimed, StateError> {
+    let mut seen = HashSet::new();
+    let types: Vec<_> = claim
+        .types
+        .iter()
+        .filter(|claimed| seen.insert(&claimed.name))
+        .collect();
+    if types.is_empty() {
+        return Ok(Claimed::default());
+    }
+    let now = clock::now();
+    let mut statement = query(&core.claim_statement(types.len()))
+        .bind(Batch::of_texts(types.iter().map(|claimed| claimed.name.as_str())))
+        .bind(now.as_micros())
+        .bind(claim.worker.as_str().to_owned())
+        .bind(claim.fence.as_uuid().as_bytes().to_vec())
+        .bind(count(claim.limit));
+    for claimed in &types {
+        let until = now.saturating_add(claimed.lease);
+        statement = statement.bind(until.as_micros()).bind(claimed.name.as_str().to_owned());
+    }
+    let lease = |name: &TypeName| {
+        let claimed = types.iter().find(|claimed| claimed.name == *name)?;
+        Some(Lease {
+            owner: claim.worker.clone(),
+            until: now.saturating_add(claimed.lease),
+            fence: claim.fence,
+        })
+    };
+    let mut taken = Vec::new();
+    let mut next = None;
+    for found in fetch(connection, statement).await? {
+        // The last of the three statements answers with one column: when the next job is due.
+        if found.len() == CLAIMED_COLUMNS {
+            taken.push(row::claimed(&found, now, lease)?);
+        } else {
+            next = row::get::<Option<i64>>(&found, 0)?;
+        }
+    }
+    // Rows come back in the order in which they lie in the table.
+    taken.sort_unstable_by_key(|taken| (taken.rank, taken.job.id));
+    let next_due = match next {
+        // What could not be moved over in one go is due now: soon, and never in a hot loop.
+        Some(time) if taken.len() < claim.limit => Some(
+            Timestamp::from_micros(time)
+                .saturating_duration_since(now)
+                .max(Duration::from_millis(1)),
+        ),
+        _ => None,
+    };
+    let waited: Vec<JobId> = taken
+        .iter()
+        .filter(|stored| stored.blockers > 0)
+        .map(|stored| stored.job.id)
+        .collect();
+    let mut blockers = blockers_of(connection, core, &waited).await?;
+    let jobs = taken.into_iter().map(|stored| ClaimedJob {
+        blockers: blockers.remove(&stored.job.id).unwrap_or_default(),
+        job: stored.job,
+    });
+    Ok(Claimed {
+        jobs: jobs.collect(),
+        next_due,
+    })
+}
+
+/// The blocker chains of jobs, in the declared order.
+pub(crate) async fn blockers_of(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    jobs: &[JobId],
+) -> Result<HashMap<JobId, Vec<ChainRecord>>, StateError> {
+    let mut blockers: HashMap<JobId, Vec<ChainRecord>> = HashMap::new();
+    if jobs.is_empty() {
+        return Ok(blockers);
+    }
+    let ids = Batch::of_ids(jobs.iter().map(|job| job.as_uuid()));
+    for found in fetch(connection, query(&core.sql.blockers_of).bind(ids)).await? {
+        let job = JobId::from_uuid(row::uuid(&found, CHAIN_COLUMNS)?);
+        blockers.entry(job).or_default().push(row::chain(&found)?);
+    }
+    Ok(blockers)
+}
+
+pub(crate) async fn renew(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    renewals: &[RenewLease],
+) -> Result<Vec<Renewal>, StateError> {
+    if renewals.is_empty() {
+        return Ok(Vec::new());
+    }
+    let now = clock::now();
+    let mut batch = Batch::new();
+    for renewal in renewals {
+        let until = now.saturating_add(renewal.lease);
+        batch.row(|row| {
+            row.id(renewal.job.as_uuid())
+                .id(renewal.fence.as_uuid())
+                .number(until.as_micros());
+        });
+    }
+    let mut renewed = HashSet::new();
+    for found in fetch(connection, query(&core.sql.renew).bind(batch.finish())).await? {
+        let job = JobId::from_uuid(row::uuid(&found, 0)?);
+        renewed.insert((job, Fence::from_uuid(row::uuid(&found, 1)?)));
+    }
+    let held = |renewal: &RenewLease| renewed.contains(&(renewal.job, renewal.fence));
+    let rows = match renewals.iter().all(held) {
+        true => HashMap::new(),
+        false => why_lost(connection, core, renewals.iter().map(|renewal| renewal.job)).await?,
+    };
+    let answers = renewals.iter().map(|renewal| {
+        if held(renewal) {
+            return Renewal::Renewed(now.saturating_add(renewal.lease));
+        }
+        let found = rows.get(&renewal.job);
+        Renewal::Lost(lost(found.and_then(|(status, _)| *status)))
+    });
+    Ok(answers.collect())
+}
+
+/// Status and fence of jobs.
+async fn why_lost(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    jobs: impl Iterator<Item = JobId>,
+) -> Result<HashMap<JobId, (Option<JobStatus>, Option<Uuid>)>, StateError> {
+    let ids = Batch::of_ids(jobs.map(|job| job.as_uuid()));
+    let mut rows = HashMap::new();
+    for found in fetch(connection, query(&core.sql.why_lost).bind(ids)).await? {
+        rows.insert(JobId::from_uuid(row::uuid(&found, 0)?), status_and_fence(&found)?);
+    }
+    Ok(rows)
+}
+
+fn status_and_fence(found: &SqliteRow) -> Result<(Option<JobStatus>, Option<Uuid>), StateError> {
+    Ok((row::status(row::get(found, 1)?), row::optional_uuid(found, 2)?))
+}
+
+fn held(found: Option<&(Option<JobStatus>, Option<Uuid>)>, fence: Fence) -> Result<(), AbortReason> {
+    match found {
+        Some((Some(JobStatus::Running), Some(held))) if *held == fence.as_uuid() => Ok(()),
+        found => Err(lost(found.and_then(|(status, _)| *status))),
+    }
+}
+
+/// Why a job is not the caller's, from its status; `None` if the row is gone.
+pub(crate) fn lost(status: Option<JobStatus>) -> AbortReason {
+    match status {
+        None => AbortReason::NotFound,
+        Some(JobStatus::Completed) => AbortReason::AlreadyCompleted,
+        Some(JobStatus::Cancelled) => AbortReason::Cancelled,
+        Some(_) => AbortReason::TakenByAnotherWorker,
+    }
+}
+
+/// Whether the job runs under the fence. The caller's transaction has the write lock, so it stays true.
+pub(crate) async fn hold(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    job: JobId,
+    fence: Fence,
+) -> Result<Result<(), AbortReason>, StateError> {
+    let rows = why_lost(connection, core, std::iter::once(job)).await?;
+    Ok(held(rows.get(&job), fence))
+}
+
+pub(crate) async fn reap(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    reap: &ReapLeases,
+) -> Result<Vec<ReapedJob>, StateError> {
+    let now = clock::now();
+    let expired = query(&core.sql.expired)
+        .bind(now.as_micros())
+        .bind(Batch::of_texts(reap.types.iter().map(|reaped| reaped.name.as_str())))
+        .bind(Batch::of_ids(reap.except.iter().map(|job| job.as_uuid())))
+        .bind(count(reap.limit));
+    let mut reaped = Vec::new();
+    let mut changes = Vec::new();
+    for found in fetch(connection, expired).await? {
+        let mut stored = row::job(&found)?;
+        let Some(lease) = stored.job.lease.take() else {
+            continue;
+        };
+        let job = &mut stored.job;
+        let allowed = reap.types.iter().find(|reaped| reaped.name == job.type_name);
+        let allowed = job.max_attempts.or(allowed.map(|reaped| reaped.max_attempts));
+        if allowed.is_some_and(|allowed| job.attempt >= allowed) {
+            job.status = JobStatus::Dead;
+            job.ended_at = Some(now);
+        } else {
+            job.status = JobStatus::Pending;
+            job.scheduled_at = now;
+        }
+        let message = format!("the lease of worker {} expired at {}", lease.owner, lease.until);
+        job.last_error = Some(AttemptError {
+            attempt: job.attempt,
+            at: now,
+            message: message.clone(),
+        });
+        let mut change = Change::of_job(&stored);
+        change.error = ErrorChange::Set {
+            attempt: stored.job.attempt,
+            at: now,
+            message,
+        };
+        changes.push(change);
+        reaped.push(ReapedJob {
+            owner: lease.owner,
+            expired_at: lease.until,
+            job: stored.job,
+        });
+    }
+    core.change(connection, &changes, now).await?;
+    core.note_lost_leases(connection, reaped.iter().map(|reaped| reaped.job.id))
+        .await?;
+    Ok(reaped)
+}

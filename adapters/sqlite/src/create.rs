@@ -1,0 +1,196 @@
+//! Starting chains.
+
+use std::collections::{HashMap, HashSet};
+
+use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
+use queuert::{ChainId, DeduplicationScope, JobId, JobStatus, StateError, Timestamp};
+use sqlx::SqliteConnection;
+
+use crate::clock;
+use crate::core::{Core, fetch, query};
+use crate::error::{is_unique_violation, translate};
+use crate::json::Batch;
+use crate::row::{self, NewRow};
+
+pub(crate) type Created = Result<Vec<CreatedChain>, Refusal>;
+
+/// Starts chains, all or none. Everything is looked up before anything is written, so a refusal leaves nothing behind.
+pub(crate) async fn create(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    chains: &[NewChain],
+) -> Result<Created, StateError> {
+    if chains.is_empty() {
+        return Ok(Ok(Vec::new()));
+    }
+    let now = clock::now();
+    let duplicates = find_duplicates(connection, core, chains, now).await?;
+    let named: HashSet<ChainId> = chains
+        .iter()
+        .flat_map(|chain| chain.job.blockers.iter().copied())
+        .collect();
+    let mut known = match named.is_empty() {
+        true => HashMap::new(),
+        false => core.chain_statuses(connection, named).await?,
+    };
+    let mut created: Vec<CreatedChain> = Vec::with_capacity(chains.len());
+    let mut rows = Vec::with_capacity(chains.len());
+    let mut missing = None;
+    for (place, chain) in chains.iter().enumerate() {
+        let job = &chain.job;
+        let earlier = || earlier_duplicate(chains, &created, place);
+        if let Some(found) = newest(duplicates.get(&place), earlier(), chain) {
+            created.push(CreatedChain {
+                deduplicated: true,
+                ..found
+            });
+            continue;
+        }
+        missing = missing_blocker(job, &known);
+        if missing.is_some() {
+            break;
+        }
+        let status = waiting_status(&job.blockers, &known);
+        let id = job.id.as_chain();
+        let key = chain.deduplication.as_ref().map(|wanted| wanted.key.as_str());
+        rows.push(NewRow {
+            job,
+            chain_id: id,
+            chain_type: &job.type_name,
+            chain_index: 0,
+            chain_created_at: now,
+            status,
+            deduplication_key: key,
+            keyed: key.is_some(),
+        });
+        known.insert(id, status);
+        created.push(CreatedChain {
+            id,
+            status,
+            deduplicated: false,
+        });
+    }
+    if let Some(refusal) = missing {
+        // An earlier item may have been refused for its id; that comes first.
+        let taken = taken_id(connection, core, &rows).await?;
+        return Ok(Err(taken.unwrap_or(refusal)));
+    }
+    if rows.is_empty() {
+        return Ok(Ok(created));
+    }
+    if let Err(error) = core.insert_jobs(connection, &rows, now).await {
+        // The index over ids has the last word. The failed statement has undone itself.
+        if is_unique_violation(&error)
+            && let Some(refusal) = taken_id(connection, core, &rows).await?
+        {
+            return Ok(Err(refusal));
+        }
+        return Err(translate(error));
+    }
+    let edges = rows.iter().map(|row| (row.job.id, row.job.blockers.as_slice()));
+    core.insert_blockers(connection, edges, |chain| {
+        known.get(chain) == Some(&JobStatus::Completed)
+    })
+    .await?;
+    Ok(Ok(created))
+}
+
+pub(crate) fn missing_blocker(job: &NewJob, known: &HashMap<ChainId, JobStatus>) -> Option<Refusal> {
+    let missing = job.blockers.iter().find(|chain| !known.contains_key(chain))?;
+    Some(Refusal::BlockerNotFound {
+        job: job.id,
+        chain: *missing,
+    })
+}
+
+/// Blocked while one of the blockers has not completed, pending otherwise.
+pub(crate) fn waiting_status(blockers: &[ChainId], known: &HashMap<ChainId, JobStatus>) -> JobStatus {
+    let completed = |chain: &ChainId| known.get(chain) == Some(&JobStatus::Completed);
+    match blockers.iter().all(completed) {
+        true => JobStatus::Pending,
+        false => JobStatus::Blocked,
+    }
+}
+
+/// The first of the new jobs whose id exists, or is given twice.
+async fn taken_id(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    rows: &[NewRow<'_>],
+) -> Result<Option<Refusal>, StateError> {
+    let ids = Batch::of_ids(rows.iter().map(|row| row.job.id.as_uuid()));
+    let found = fetch(connection, query(&core.sql.taken_ids).bind(ids)).await?;
+    let mut taken = HashSet::with_capacity(found.len());
+    for one in &found {
+        taken.insert(JobId::from_uuid(row::uuid(one, 0)?));
+    }
+    let first = rows.iter().find(|row| !taken.insert(row.job.id));
+    Ok(first.map(|row| Refusal::IdTaken(row.job.id)))
+}
+
+/// For each item with a key, by place: the newest chain in the store that counts.
+async fn find_duplicates(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    chains: &[NewChain],
+    now: Timestamp,
+) -> Result<HashMap<usize, CreatedChain>, StateError> {
+    let mut batch = Batch::new();
+    let mut places = Vec::new();
+    for (place, chain) in chains.iter().enumerate() {
+        let Some(wanted) = &chain.deduplication else {
+            continue;
+        };
+        places.push(place);
+        let since = wanted
+            .window
+            .map_or(i64::MIN, |window| now.saturating_sub(window).as_micros());
+        let except = Batch::of_ids(wanted.except.iter().map(|chain| chain.as_uuid()));
+        batch.row(|row| {
+            row.text(chain.job.type_name.as_str()).exact_text(Some(&wanted.key));
+            row.number(wanted.scope == DeduplicationScope::Any)
+                .number(since)
+                .raw(&except);
+        });
+    }
+    let mut duplicates = HashMap::new();
+    if batch.is_empty() {
+        return Ok(duplicates);
+    }
+    for found in fetch(connection, query(&core.sql.duplicates).bind(batch.finish())).await? {
+        let place = usize::try_from(row::get::<i64>(&found, 0)?).unwrap_or(usize::MAX);
+        let status = row::get::<Option<i64>>(&found, 2)?.and_then(row::status);
+        if let (Some(place), Some(status)) = (places.get(place), status) {
+            let id = ChainId::from_uuid(row::uuid(&found, 1)?);
+            let existing = CreatedChain {
+                id,
+                status,
+                deduplicated: true,
+            };
+            duplicates.insert(*place, existing);
+        }
+    }
+    Ok(duplicates)
+}
+
+/// An earlier item of the call with the same type and key, newest first. It was created now and is open, so it lies in
+/// any window and counts in any scope.
+fn earlier_duplicate(chains: &[NewChain], created: &[CreatedChain], place: usize) -> Option<CreatedChain> {
+    let wanted = chains[place].deduplication.as_ref()?;
+    let earlier = chains.iter().zip(created).filter(|(chain, one)| {
+        !one.deduplicated
+            && chain.job.type_name == chains[place].job.type_name
+            && chain
+                .deduplication
+                .as_ref()
+                .is_some_and(|other| other.key == wanted.key)
+            && !wanted.except.contains(&one.id)
+    });
+    earlier.map(|(_, one)| one.clone()).max_by_key(|one| one.id)
+}
+
+/// What was created in this very call is newer than what the store had.
+fn newest(stored: Option<&CreatedChain>, earlier: Option<CreatedChain>, chain: &NewChain) -> Option<CreatedChain> {
+    chain.deduplication.as_ref()?;
+    earlier.or_else(|| stored.cloned())
+}

@@ -1,0 +1,103 @@
+//! What SQLite fails with, translated into what the caller can do about it.
+
+use queuert::{StateError, StateErrorKind};
+
+/// The primary result codes of SQLite that need advice of their own.
+mod code {
+    pub(super) const PERM: i32 = 3;
+    pub(super) const BUSY: i32 = 5;
+    pub(super) const LOCKED: i32 = 6;
+    pub(super) const READONLY: i32 = 8;
+    pub(super) const INTERRUPT: i32 = 9;
+    pub(super) const IOERR: i32 = 10;
+    pub(super) const CORRUPT: i32 = 11;
+    pub(super) const FULL: i32 = 13;
+    pub(super) const CANTOPEN: i32 = 14;
+    pub(super) const NOTADB: i32 = 26;
+}
+
+/// Translates an error of sqlx.
+pub(crate) fn translate(error: sqlx::Error) -> StateError {
+    let (kind, message) = match primary_code(&error) {
+        Some(code::BUSY | code::LOCKED) => (
+            StateErrorKind::Transient,
+            "the database is locked by another connection; look for a process that keeps a transaction open on this file",
+        ),
+        Some(code::READONLY) => (
+            StateErrorKind::Misconfigured,
+            "the database cannot be written; check the rights of the file and of its directory (SQLite creates `-wal` and \
+             `-shm` files next to it)",
+        ),
+        Some(code::PERM) => (
+            StateErrorKind::Misconfigured,
+            "access to the database was denied; check the rights of the file and of its directory",
+        ),
+        Some(code::CANTOPEN) => (
+            StateErrorKind::Misconfigured,
+            "the database cannot be opened; check that its directory exists and can be written",
+        ),
+        Some(code::NOTADB) => (
+            StateErrorKind::Misconfigured,
+            "the file is not an SQLite database (or is encrypted); choose another path",
+        ),
+        Some(code::CORRUPT) => (
+            StateErrorKind::Corrupt,
+            "the database is damaged; restore a backup, or recover what is left with `sqlite3 <file> .recover`",
+        ),
+        Some(code::FULL) => (
+            StateErrorKind::Transient,
+            "the disk is full, or the database has reached its size limit; make room, nothing was written",
+        ),
+        Some(code::IOERR) => (
+            StateErrorKind::Transient,
+            "the operating system failed to read or write the database; check the disk and the space on it",
+        ),
+        Some(code::INTERRUPT) => (StateErrorKind::Transient, "the statement was interrupted"),
+        _ => match &error {
+            sqlx::Error::Database(_) => (StateErrorKind::Misconfigured, "the database refused a statement"),
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => (
+                StateErrorKind::Corrupt,
+                "a row of the database is not what it should be",
+            ),
+            sqlx::Error::PoolTimedOut => (
+                StateErrorKind::Transient,
+                "no reading connection came free in time; allow more with `readers`",
+            ),
+            _ => (StateErrorKind::Transient, "the connection to the database failed"),
+        },
+    };
+    StateError::new(kind, message).with_source(error)
+}
+
+/// Whether another connection holds the lock that the statement needs.
+pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(code::BUSY | code::LOCKED))
+}
+
+/// Whether a unique index refused a row.
+pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(error) if error.is_unique_violation())
+}
+
+fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    match error {
+        // The low byte of SQLite's extended codes is the primary one.
+        sqlx::Error::Database(error) => error.code()?.parse::<i32>().ok().map(|code| code & 0xFF),
+        _ => None,
+    }
+}
+
+/// The same failure for another one who waits for it.
+pub(crate) fn copy(error: &StateError) -> StateError {
+    use std::error::Error as _;
+    let copy = StateError::new(error.kind(), error.to_string());
+    match error.source() {
+        Some(source) => copy.with_source(source.to_string()),
+        None => copy,
+    }
+}
+
+/// A row that is not what it should be.
+pub(crate) fn corrupt(message: impl Into<String>) -> StateError {
+    StateError::new(StateErrorKind::Corrupt, message)
+}

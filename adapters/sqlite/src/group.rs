@@ -1,0 +1,232 @@
+//! Operations that share a transaction: what they are, how they run together, and who is told how it went.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use queuert::adapter::{BoxFuture, NewChain, Settled, Settlement};
+use queuert::{JobId, StateError};
+use sqlx::SqliteConnection;
+use tokio::sync::oneshot;
+
+use crate::core::Core;
+use crate::create::{self, Created};
+use crate::settle;
+use crate::transaction::SqliteTransaction;
+
+/// What waits in the queue.
+pub(crate) enum Request {
+    Create(Vec<NewChain>, Reply<Created>),
+    Settle(Vec<Settlement>, Reply<Vec<Settled>>),
+    Other(Box<dyn Operation>),
+    /// One whose commit does not count as news.
+    Quiet(Box<dyn Operation>),
+    Begin(Reply<SqliteTransaction>),
+    Close(oneshot::Sender<()>),
+}
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, StateError>>;
+
+/// An operation that can be run again if the transaction that it shared failed.
+pub(crate) trait Operation: Send {
+    fn run<'a>(&'a mut self, connection: &'a mut SqliteConnection) -> BoxFuture<'a, Result<(), StateError>>;
+    /// Gives the result of the last run to whoever waits.
+    fn answer(self: Box<Self>);
+    /// Gives an error to whoever waits.
+    fn fail(self: Box<Self>, error: StateError);
+}
+
+/// An operation made from a function.
+pub(crate) struct Task<T, F> {
+    pub(crate) work: F,
+    pub(crate) result: Option<T>,
+    pub(crate) reply: Reply<T>,
+}
+
+impl<T, F> Operation for Task<T, F>
+where
+    T: Send,
+    F: for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StateError>> + Send,
+{
+    fn run<'a>(&'a mut self, connection: &'a mut SqliteConnection) -> BoxFuture<'a, Result<(), StateError>> {
+        let work = (self.work)(connection);
+        Box::pin(async {
+            self.result = Some(work.await?);
+            Ok(())
+        })
+    }
+
+    fn answer(self: Box<Self>) {
+        if let Some(result) = self.result {
+            let _ = self.reply.send(Ok(result));
+        }
+    }
+
+    fn fail(self: Box<Self>, error: StateError) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").finish_non_exhaustive()
+    }
+}
+
+impl Request {
+    /// Whether it may share a transaction.
+    pub(crate) fn groups(&self) -> bool {
+        !matches!(self, Self::Begin(_) | Self::Close(_))
+    }
+
+    /// Whether other processes should look when it has been committed.
+    pub(crate) fn is_news(&self) -> bool {
+        !matches!(self, Self::Quiet(_))
+    }
+
+    pub(crate) fn fail(self, error: StateError) {
+        match self {
+            Self::Create(_, reply) => drop(reply.send(Err(error))),
+            Self::Settle(_, reply) => drop(reply.send(Err(error))),
+            Self::Other(operation) | Self::Quiet(operation) => operation.fail(error),
+            Self::Begin(reply) => drop(reply.send(Err(error))),
+            Self::Close(_) => {}
+        }
+    }
+}
+
+/// An operation that has run, and waits for the commit to be answered.
+pub(crate) enum Answer {
+    Create(Vec<NewChain>, Reply<Created>, Created),
+    Settle(Vec<Settlement>, Reply<Vec<Settled>>, Vec<Settled>),
+    Other(Box<dyn Operation>),
+}
+
+impl Answer {
+    pub(crate) fn send(self) {
+        match self {
+            Self::Create(_, reply, created) => drop(reply.send(Ok(created))),
+            Self::Settle(_, reply, settled) => drop(reply.send(Ok(settled))),
+            Self::Other(operation) => operation.answer(),
+        }
+    }
+
+    pub(crate) fn into_request(self) -> Request {
+        match self {
+            Self::Create(chains, reply, _) => Request::Create(chains, reply),
+            Self::Settle(settlements, reply, _) => Request::Settle(settlements, reply),
+            Self::Other(operation) => Request::Other(operation),
+        }
+    }
+
+    pub(crate) fn fail(self, error: StateError) {
+        self.into_request().fail(error);
+    }
+}
+
+/// Runs all operations of a group, moving each from `group` to `answers` when it has run. Concurrent starts share their
+/// statements, and so do concurrent ends.
+pub(crate) async fn run_all(
+    core: &Core,
+    connection: &mut SqliteConnection,
+    group: &mut Vec<Request>,
+    answers: &mut Vec<Answer>,
+) -> Result<(), StateError> {
+    run_creations(core, connection, group, answers).await?;
+    run_settlements(core, connection, group, answers).await?;
+    // Taken from the end, so that the first to come is the first to run.
+    group.reverse();
+    while let Some(request) = group.pop() {
+        match request {
+            Request::Create(chains, reply) => match create::create(connection, core, &chains).await {
+                Ok(created) => answers.push(Answer::Create(chains, reply, created)),
+                Err(error) => {
+                    group.push(Request::Create(chains, reply));
+                    return Err(error);
+                }
+            },
+            Request::Settle(settlements, reply) => match settle::settle(connection, core, &settlements).await {
+                Ok(settled) => answers.push(Answer::Settle(settlements, reply, settled)),
+                Err(error) => {
+                    group.push(Request::Settle(settlements, reply));
+                    return Err(error);
+                }
+            },
+            Request::Other(mut operation) | Request::Quiet(mut operation) => match operation.run(connection).await {
+                Ok(()) => answers.push(Answer::Other(operation)),
+                Err(error) => {
+                    group.push(Request::Other(operation));
+                    return Err(error);
+                }
+            },
+            Request::Begin(_) | Request::Close(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Runs the creations of a group as one, if none of them is refused. A refused batch has written nothing.
+async fn run_creations(
+    core: &Core,
+    connection: &mut SqliteConnection,
+    group: &mut Vec<Request>,
+    answers: &mut Vec<Answer>,
+) -> Result<(), StateError> {
+    let mut all: Vec<NewChain> = Vec::new();
+    let mut several = 0;
+    for request in group.iter() {
+        if let Request::Create(chains, _) = request {
+            all.extend_from_slice(chains);
+            several += 1;
+        }
+    }
+    if several < 2 {
+        return Ok(());
+    }
+    let Ok(mut created) = create::create(connection, core, &all).await? else {
+        return Ok(());
+    };
+    for request in std::mem::take(group) {
+        match request {
+            Request::Create(chains, reply) => {
+                let rest = created.split_off(chains.len());
+                let own = std::mem::replace(&mut created, rest);
+                answers.push(Answer::Create(chains, reply, Ok(own)));
+            }
+            other => group.push(other),
+        }
+    }
+    Ok(())
+}
+
+/// Runs the ends of a group as one, if no job is named twice.
+async fn run_settlements(
+    core: &Core,
+    connection: &mut SqliteConnection,
+    group: &mut Vec<Request>,
+    answers: &mut Vec<Answer>,
+) -> Result<(), StateError> {
+    let mut all: Vec<Settlement> = Vec::new();
+    let mut several = 0;
+    for request in group.iter() {
+        if let Request::Settle(settlements, _) = request {
+            all.extend_from_slice(settlements);
+            several += 1;
+        }
+    }
+    let mut jobs: HashSet<JobId> = HashSet::new();
+    if several < 2 || !all.iter().all(|settlement| jobs.insert(settlement.job)) {
+        return Ok(());
+    }
+    let mut settled = settle::settle(connection, core, &all).await?;
+    for request in std::mem::take(group) {
+        match request {
+            Request::Settle(settlements, reply) => {
+                let rest = settled.split_off(settlements.len());
+                let own = std::mem::replace(&mut settled, rest);
+                answers.push(Answer::Settle(settlements, reply, own));
+            }
+            other => group.push(other),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Batches as JSON text: one parameter, whatever the number of rows, because a statement costs more than its rows.
+
+use std::fmt::Write as _;
+
+use uuid::Uuid;
+
+/// An array of arrays, or of scalars, in the making.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    text: String,
+    rows: usize,
+    fields: usize,
+}
+
+impl Batch {
+    pub(crate) fn new() -> Self {
+        Self {
+            text: String::from("["),
+            rows: 0,
+            fields: 0,
+        }
+    }
+
+    /// A list of ids, as hexadecimal text.
+    pub(crate) fn of_ids(ids: impl IntoIterator<Item = Uuid>) -> String {
+        let mut batch = Self::new();
+        for id in ids {
+            batch.comma();
+            batch.hex(id.as_bytes());
+        }
+        batch.finish()
+    }
+
+    /// A list of texts.
+    pub(crate) fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+        let mut batch = Self::new();
+        for text in texts {
+            batch.comma();
+            batch.quote(text);
+        }
+        batch.finish()
+    }
+
+    /// A list of numbers.
+    pub(crate) fn of_numbers(numbers: impl IntoIterator<Item = i64>) -> String {
+        let mut batch = Self::new();
+        for number in numbers {
+            batch.comma();
+            let _ = write!(batch.text, "{number}");
+        }
+        batch.finish()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, fill: impl FnOnce(&mut Self)) {
+        self.comma();
+        self.text.push('[');
+        self.fields = 0;
+        fill(self);
+        self.text.push(']');
+    }
+
+    pub(crate) fn number(&mut self, number: impl Into<i64>) -> &mut Self {
+        self.field();
+        let _ = write!(self.text, "{}", number.into());
+        self
+    }
+
+    pub(crate) fn id(&mut self, id: Uuid) -> &mut Self {
+        self.field();
+        self.hex(id.as_bytes());
+        self
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+        self.field();
+        self.quote(text);
+        self
+    }
+
+    /// Text that must survive byte by byte, as hexadecimal text.
+    pub(crate) fn exact_text(&mut self, text: Option<&str>) -> &mut Self {
+        match text {
+            Some(text) => {
+                self.field();
+                self.hex(text.as_bytes());
+                self
+            }
+            None => self.null(),
+        }
+    }
+
+    /// A nested array that is JSON text already.
+    pub(crate) fn raw(&mut self, json: &str) -> &mut Self {
+        self.field();
+        self.text.push_str(json);
+        self
+    }
+
+    pub(crate) fn finish(mut self) -> String {
+        self.text.push(']');
+        self.text
+    }
+
+    fn null(&mut self) -> &mut Self {
+        self.field();
+        self.text.push_str("null");
+        self
+    }
+
+    fn comma(&mut self) {
+        if self.rows > 0 {
+            self.text.push(',');
+        }
+        self.rows += 1;
+    }
+
+    fn field(&mut self) {
+        if self.fields > 0 {
+            self.text.push(',');
+        }
+        self.fields += 1;
+    }
+
+    fn hex(&mut self, bytes: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        self.text.push('"');
+        for byte in bytes {
+            self.text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            self.text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+        self.text.push('"');
+    }
+
+    fn quote(&mut self, text: &str) {
+        self.text.push('"');
+        let mut from = 0;
+        for (at, byte) in text.bytes().enumerate() {
+            if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+                continue;
+            }
+            self.text.push_str(&text[from..at]);
+            from = at + 1;
+            match byte {
+                b'"' => self.text.push_str("\\\""),
+                b'\\' => self.text.push_str("\\\\"),
+                // SQLite's texts end at a zero; nothing that is JSON or meant to be read contains one.
+                0 => self.text.push('\u{FFFD}'),
+                _ => {
+                    let _ = write!(self.text, "\\u{byte:04x}");
+                }
+            }
+        }
+        self.text.push_str(&text[from..]);
+        self.text.push('"');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_json() {
+        let mut batch = Batch::new();
+        batch.row(|row| {
+            row.number(1).text("a\"b\\c\n\u{1}ü").raw("null");
+            row.id(Uuid::from_u128(255)).exact_text(Some("k\0"));
+        });
+        batch.row(|row| {
+            row.raw("null").raw("[1,2]");
+        });
+        let text = batch.finish();
+        let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let expected = serde_json::json!([
+            [1, "a\"b\\c\n\u{1}ü", null, "000000000000000000000000000000ff", "6b00"],
+            [null, [1, 2]]
+        ]);
+        assert_eq!(parsed, expected);
+        assert_eq!(Batch::of_numbers([1, -2]), "[1,-2]");
+        assert_eq!(Batch::of_texts(["x", "y"]), "[\"x\",\"y\"]");
+    }
+}

@@ -1,0 +1,366 @@
+//! Wake-ups between processes that share a file, without a server.
+//!
+//! SQLite counts the changes of a file. One connection per process looks at that counter at a short interval while
+//! anybody listens, which costs a fraction of a percent of a core; when it has moved, one look at the indexes tells what
+//! there is to do. So writers pay nothing for other processes, and a change that was made by any other program on the
+//! file is noticed too.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use queuert::adapter::{BoxFuture, Notice, NotifyAdapter, Subscription, Topic};
+use queuert::{ChainId, JobId, NotifyError, StateError, Timestamp, TypeName};
+use sqlx::{Connection, SqliteConnection};
+
+use crate::clock;
+use crate::core::{Core, fetch, query};
+use crate::error::{corrupt, translate};
+use crate::hub::Hub;
+use crate::json::Batch;
+use crate::row;
+use crate::state::SqliteState;
+
+/// How often the change counter is looked at while somebody listens.
+const INTERVAL: Duration = Duration::from_millis(25);
+
+/// Looks after which a watch that nobody needs any more ends: waiters come and go, and a connection each is too much.
+const LINGER: u32 = 200;
+
+/// A pause after a failed look, before the next one.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
+
+/// A commit of this process that is not older than this is taken for the cause of an announcement. Other processes see
+/// the commit itself, so the announcement need not be carried.
+const CAUSE: Duration = Duration::from_secs(1);
+
+/// Carries hints between the processes that share a file: a job that one process starts begins in another one within
+/// some 25 milliseconds. Within the process hints are delivered at once. Clones share their subscribers.
+///
+/// ```
+/// # use queuert::Client;
+/// # use queuert_sqlite::{SqliteNotify, SqliteState};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), queuert::StateError> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("app.db");
+/// let state = SqliteState::open(path).await?;
+/// let client = Client::builder(state.clone()).notify(SqliteNotify::new(&state)).build();
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SqliteNotify {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: SqliteState,
+    subscribers: Mutex<Subscribers>,
+}
+
+#[derive(Debug, Default)]
+struct Subscribers {
+    hub: Hub,
+    /// Whether the task that looks is there.
+    watched: bool,
+    /// When the next job of a type is due, as far as the subscribers know.
+    next_due: HashMap<TypeName, Timestamp>,
+}
+
+impl SqliteNotify {
+    /// Hints for clients and workers on this store.
+    pub fn new(state: &SqliteState) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: state.clone(),
+                subscribers: Mutex::default(),
+            }),
+        }
+    }
+
+    async fn add(&self, topic: Topic) -> Result<Subscription, NotifyError> {
+        // Nobody else has a database in memory open.
+        let alone = self.shared.state.readers().is_none();
+        let watch = match alone || self.shared.lock().watched {
+            true => None,
+            // Before the subscription is there, so that everything announced from then on is later.
+            false => Some(Watch::start(&self.shared.state).await.map_err(failed)?),
+        };
+        let known = match &topic {
+            Topic::Jobs { types, .. } if !alone => self.shared.next_due(types).await.map_err(failed)?,
+            _ => Vec::new(),
+        };
+        let mut subscribers = self.shared.lock();
+        for (type_name, due) in known {
+            // Whoever subscribes looks at the store next, and so knows at least this.
+            subscribers.next_due.entry(type_name).or_insert(due);
+        }
+        let id = subscribers.hub.next_id();
+        let guard = Unsubscribe {
+            shared: Arc::clone(&self.shared),
+            id,
+            topic: topic.clone(),
+        };
+        let (sender, subscription) = Subscription::new(guard);
+        subscribers.hub.add(id, topic, sender);
+        if let Some(watch) = watch
+            && !subscribers.watched
+        {
+            subscribers.watched = true;
+            tokio::spawn(watch.run(Arc::downgrade(&self.shared)));
+        }
+        Ok(subscription)
+    }
+}
+
+impl NotifyAdapter for SqliteNotify {
+    fn announce<'a>(&'a self, notices: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>> {
+        Box::pin(async move {
+            let left: Vec<Notice> = {
+                let mut subscribers = self.shared.lock();
+                notices
+                    .iter()
+                    .filter_map(|notice| subscribers.hub.tell(notice))
+                    .collect()
+            };
+            let state = &self.shared.state;
+            let seen_by_others = state.core().committed_within(CAUSE) || state.readers().is_none();
+            if left.is_empty() || seen_by_others {
+                return Ok(());
+            }
+            let core = Arc::clone(state.core());
+            let left = Arc::new(left);
+            let carried = state.write_quietly(move |connection| {
+                let core = Arc::clone(&core);
+                let left = Arc::clone(&left);
+                Box::pin(async move { core.insert_notices(connection, batch(&left)).await })
+            });
+            carried.await.map_err(failed)
+        })
+    }
+
+    fn subscribe(&self, topic: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
+        Box::pin(self.add(topic))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Subscribers> {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the next job of each type is due, where there is one.
+    async fn next_due(&self, types: &[TypeName]) -> Result<Vec<(TypeName, Timestamp)>, StateError> {
+        let core = Arc::clone(self.state.core());
+        let types = types.to_vec();
+        let read = self.state.read(move |connection| {
+            let core = Arc::clone(&core);
+            let types = types.clone();
+            Box::pin(async move { watched_types(connection, &core, &types).await })
+        });
+        let waiting = read.await?.into_iter();
+        Ok(waiting
+            .filter_map(|(name, _, due)| due.map(|due| (name, due)))
+            .collect())
+    }
+}
+
+/// Of each type: how many jobs are due, up to a number that is plenty, and when the next one is.
+async fn watched_types(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    types: &[TypeName],
+) -> Result<Vec<(TypeName, usize, Option<Timestamp>)>, StateError> {
+    let names = Batch::of_texts(types.iter().map(TypeName::as_str));
+    let rows = fetch(connection, query(&core.sql.watched_types).bind(names)).await?;
+    let read = |found| {
+        let count = usize::try_from(row::get::<i64>(found, 1)?).unwrap_or_default();
+        let due = row::get::<Option<i64>>(found, 2)?.map(Timestamp::from_micros);
+        Ok((TypeName::from(row::get::<String>(found, 0)?), count, due))
+    };
+    rows.iter().map(read).collect()
+}
+
+#[derive(Debug)]
+struct Unsubscribe {
+    shared: Arc<Shared>,
+    id: u64,
+    topic: Topic,
+}
+
+impl Drop for Unsubscribe {
+    fn drop(&mut self) {
+        self.shared.lock().hub.remove(self.id, &self.topic);
+    }
+}
+
+fn failed(error: StateError) -> NotifyError {
+    NotifyError::new("the file that carries the hints failed").with_source(error)
+}
+
+fn batch(notices: &[Notice]) -> Batch {
+    let mut batch = Batch::new();
+    for notice in notices {
+        batch.row(|row| {
+            match notice {
+                Notice::JobsAvailable { type_name, count } => row
+                    .number(0)
+                    .raw("null")
+                    .text(type_name.as_str())
+                    .number(crate::core::count(*count)),
+                Notice::ChainEnded(chain) => row.number(1).id(chain.as_uuid()).raw("null").number(1),
+                Notice::LeaseLost(job) => row.number(2).id(job.as_uuid()).raw("null").number(1),
+                // A kind that is not known here is skipped by whoever reads it.
+                _ => row.number(-1).raw("null").raw("null").number(1),
+            };
+        });
+    }
+    batch
+}
+
+/// What looks at the file for this process.
+struct Watch {
+    core: Arc<Core>,
+    connection: SqliteConnection,
+    /// The last notice that was read.
+    notice: i64,
+    /// The change counter at the last look; `None` before the first.
+    version: Option<i64>,
+}
+
+impl Watch {
+    async fn start(state: &SqliteState) -> Result<Self, StateError> {
+        let Some(readers) = state.readers() else {
+            return Err(corrupt("a database in memory is not shared"));
+        };
+        // A connection of its own: a pooled one would be missing for readers for as long as somebody listens.
+        let options = readers.connect_options();
+        let mut connection = SqliteConnection::connect_with(&options).await.map_err(translate)?;
+        let last = fetch(&mut connection, query(&state.core().sql.last_notice)).await?;
+        let notice = last.first().map(|last| row::get(last, 0)).transpose()?;
+        Ok(Self {
+            core: Arc::clone(state.core()),
+            connection,
+            notice: notice.unwrap_or_default(),
+            version: None,
+        })
+    }
+
+    /// Looks until nobody listens any more.
+    async fn run(mut self, shared: Weak<Shared>) {
+        let mut pause = INTERVAL;
+        let mut needless = 0;
+        loop {
+            tokio::time::sleep(pause).await;
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            {
+                let mut subscribers = shared.lock();
+                needless = match subscribers.hub.is_empty() {
+                    true => needless + 1,
+                    false => 0,
+                };
+                if needless > LINGER {
+                    subscribers.watched = false;
+                    return;
+                }
+            }
+            pause = match self.look(&shared).await {
+                Ok(()) => INTERVAL,
+                Err(_) => match Self::start(&shared.state).await {
+                    // Listening again first, then everybody looks.
+                    Ok(again) => {
+                        self = again;
+                        shared.lock().hub.resync();
+                        INTERVAL
+                    }
+                    Err(_) => AFTER_FAILURE,
+                },
+            };
+        }
+    }
+
+    async fn look(&mut self, shared: &Shared) -> Result<(), StateError> {
+        let version: i64 = sqlx::query_scalar("PRAGMA data_version")
+            .fetch_one(&mut self.connection)
+            .await
+            .map_err(translate)?;
+        if self.version == Some(version) {
+            return Ok(());
+        }
+        self.version = Some(version);
+        self.read_notices(shared).await?;
+        let (types, chains) = {
+            let subscribers = shared.lock();
+            (subscribers.hub.types(), subscribers.hub.chains())
+        };
+        if !types.is_empty() {
+            self.look_for_jobs(shared, &types).await?;
+        }
+        if !chains.is_empty() {
+            self.look_for_ends(shared, &chains).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_notices(&mut self, shared: &Shared) -> Result<(), StateError> {
+        let read = query(&self.core.sql.read_notices).bind(self.notice);
+        for found in fetch(&mut self.connection, read).await? {
+            self.notice = row::get(&found, 0)?;
+            // What this process announced has been delivered here already.
+            if row::uuid(&found, 1)? == self.core.origin {
+                continue;
+            }
+            let notice = match row::get::<i64>(&found, 2)? {
+                0 => Notice::JobsAvailable {
+                    type_name: TypeName::from(row::get::<String>(&found, 4)?),
+                    count: usize::try_from(row::get::<i64>(&found, 5)?).unwrap_or(1),
+                },
+                1 => Notice::ChainEnded(ChainId::from_uuid(row::uuid(&found, 3)?)),
+                2 => Notice::LeaseLost(JobId::from_uuid(row::uuid(&found, 3)?)),
+                _ => continue,
+            };
+            shared.lock().hub.tell(&notice);
+        }
+        Ok(())
+    }
+
+    /// Offers what is due, and wakes somebody where the next job is due sooner than was known.
+    async fn look_for_jobs(&mut self, shared: &Shared, types: &[TypeName]) -> Result<(), StateError> {
+        let now = clock::now();
+        let found = watched_types(&mut self.connection, &self.core, types).await?;
+        let mut subscribers = shared.lock();
+        for (type_name, mut count, due) in found {
+            match due {
+                Some(due) => {
+                    let known = subscribers.next_due.insert(type_name.clone(), due);
+                    if due <= now || known.is_none_or(|known| due < known) {
+                        count = count.max(1);
+                    }
+                }
+                None => {
+                    subscribers.next_due.remove(&type_name);
+                }
+            }
+            if count > 0 {
+                subscribers.hub.offer(&type_name, count);
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_for_ends(&mut self, shared: &Shared, chains: &[ChainId]) -> Result<(), StateError> {
+        let statuses = self
+            .core
+            .chain_statuses(&mut self.connection, chains.iter().copied())
+            .await?;
+        let mut subscribers = shared.lock();
+        for chain in chains {
+            subscribers
+                .hub
+                .found_chain(*chain, statuses.get(chain).map(|status| status.is_open()));
+        }
+        Ok(())
+    }
+}

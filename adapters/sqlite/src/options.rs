@@ -1,0 +1,336 @@
+//! Settings, and how a file is opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use queuert::adapter::AGEING_STEP;
+use queuert::{StateError, StateErrorKind};
+use sqlx::pool::PoolOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqliteSynchronous, SqliteTransactionManager};
+use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
+use sqlx_core::transaction::TransactionManager;
+use tokio::time::Instant;
+
+use crate::core::Core;
+use crate::error::{is_busy, translate};
+use crate::migrate;
+use crate::state::SqliteState;
+use crate::writer::Writer;
+
+/// How much of a commit has reached the disk when it is reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Synchronous {
+    /// All of it: a commit survives the loss of power. One flush per transaction, which concurrent operations share.
+    #[default]
+    Full,
+    /// Usually: a commit survives the end of the process, however sudden, but the last ones may be undone by a loss of
+    /// power or a crash of the operating system. The file stays intact, and jobs that had been claimed or completed in
+    /// those commits run again. Several times faster for single operations.
+    Normal,
+}
+
+/// Settings of a [`SqliteState`], made with [`SqliteState::options`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct SqliteOptions {
+    prefix: String,
+    synchronous: Synchronous,
+    lock_timeout: Duration,
+    readers: u32,
+    ageing_step: Duration,
+    connect: Option<SqliteConnectOptions>,
+}
+
+/// Ranks are whole numbers of microseconds; a longer step could overflow them.
+const LONGEST_AGEING_STEP: Duration = Duration::from_secs(365 * 86_400);
+
+/// How long SQLite itself waits for a lock before this library's own loop takes over, which does not block a thread.
+const SHORT_WAIT: Duration = Duration::from_millis(5);
+
+/// Readers hardly ever wait in WAL mode; when they do, for a checkpoint or a recovery.
+const READER_WAIT: Duration = Duration::from_secs(5);
+
+/// The page cache of the writer: 64 MiB at most, in the unit of the pragma.
+const WRITER_CACHE: &str = "-65536";
+
+/// After how many pages the log is moved into the file: 16 MiB of the usual pages.
+const CHECKPOINT_PAGES: &str = "4000";
+
+/// Rows that a connection's thread may be ahead: a batch should not make two threads take turns.
+const ROW_BUFFER: usize = 1_024;
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            prefix: "queuert_".to_owned(),
+            synchronous: Synchronous::Full,
+            lock_timeout: Duration::from_secs(10),
+            readers: 4,
+            ageing_step: AGEING_STEP,
+            connect: None,
+        }
+    }
+}
+
+impl SqliteOptions {
+    /// What the names of the tables start with: letters, digits and underscores. Default: `queuert_`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How much of a commit has reached the disk when it is reported. Default: [`Synchronous::Full`].
+    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// How long to wait for the write lock while another process, or one transaction of this process, keeps it; after
+    /// that a transient error says whom to look for. Default: 10 seconds.
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = timeout;
+        self
+    }
+
+    /// How many connections read at once, at most; each has a thread while it is in use. Default: 4.
+    pub fn readers(mut self, readers: u32) -> Self {
+        self.readers = readers.max(1);
+        self
+    }
+
+    /// How much waiting one step of priority is worth, for jobs that are written from now on; at most a year. All
+    /// processes on one file should agree. Default: [`AGEING_STEP`].
+    pub fn ageing_step(mut self, step: Duration) -> Self {
+        self.ageing_step = step.min(LONGEST_AGEING_STEP);
+        self
+    }
+
+    /// What connections are made with: extensions, collations, pragmas, keys. The file name is that given to
+    /// [`open`](Self::open); the journal mode, `synchronous` and the busy timeout are this library's. Default: sqlx's.
+    pub fn connect_options(mut self, options: SqliteConnectOptions) -> Self {
+        self.connect = Some(options);
+        self
+    }
+
+    /// Opens the file, creates it if it does not exist, and brings the schema up to date.
+    ///
+    /// Must be called within a tokio runtime, on which the writer then lives.
+    ///
+    /// # Errors
+    ///
+    /// [`Misconfigured`](StateErrorKind::Misconfigured) if the file is not a database, cannot be written, has a schema
+    /// of a newer version, or has tables of these names that are not queuert's; nothing has been written then.
+    /// [`Transient`](StateErrorKind::Transient) if it stays locked.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may leave a file without a schema, or with the whole of it.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteState, StateError> {
+        let path = path.as_ref().to_path_buf();
+        let options = self
+            .connect
+            .clone()
+            .unwrap_or_default()
+            .filename(&path)
+            .create_if_missing(true);
+        self.open_with(options, path == Path::new(":memory:"), path).await
+    }
+
+    /// Opens a database that lives in memory and is lost with the last handle. It has one connection: what reads
+    /// without a transaction waits for a transaction that is open.
+    ///
+    /// # Errors
+    ///
+    /// Only if memory is short or the prefix is wrong.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves nothing behind.
+    pub async fn open_in_memory(self) -> Result<SqliteState, StateError> {
+        self.open(":memory:").await
+    }
+
+    /// Opens the file that the pool of the application is on, with the pool's connection options.
+    ///
+    /// The store has connections of its own beside the pool's, because all its writing goes through one of them; the
+    /// pool stays the application's. Transactions that start or complete chains are begun through the client, or are
+    /// the pool's own and given to `client.adopt(..)`.
+    ///
+    /// # Errors
+    ///
+    /// See [`open`](Self::open). [`Misconfigured`](StateErrorKind::Misconfigured) too for a pool on a database in
+    /// memory: every connection would have a database of its own.
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`open`](Self::open).
+    pub async fn from_pool(mut self, pool: &SqlitePool) -> Result<SqliteState, StateError> {
+        let options = SqliteConnectOptions::clone(&pool.connect_options());
+        let path = options.get_filename().to_path_buf();
+        let name = path.to_string_lossy();
+        if name.is_empty() || name == ":memory:" || name.starts_with("file:sqlx-in-memory-") {
+            return Err(StateError::new(
+                StateErrorKind::Misconfigured,
+                "the pool is on a database in memory, which other connections cannot see; use a file, or \
+                 `SqliteState::options().open_in_memory()` and the transactions of its client",
+            ));
+        }
+        self.connect = Some(options);
+        self.open(path).await
+    }
+
+    async fn open_with(
+        self,
+        options: SqliteConnectOptions,
+        in_memory: bool,
+        path: PathBuf,
+    ) -> Result<SqliteState, StateError> {
+        migrate::check_prefix(&self.prefix)?;
+        let plain = options
+            .busy_timeout(SHORT_WAIT)
+            .row_buffer_size(ROW_BUFFER)
+            .log_statements(log_off())
+            .synchronous(match self.synchronous {
+                Synchronous::Full => SqliteSynchronous::Full,
+                Synchronous::Normal => SqliteSynchronous::Normal,
+            });
+        // The writer touches the indexes of the whole backlog: with SQLite's own 2 MB it would read pages again and again,
+        // and spill half-written transactions. Longer logs make for fewer flushes of the file itself.
+        let writing = plain
+            .clone()
+            .pragma("cache_size", WRITER_CACHE)
+            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
+        let deadline = Instant::now() + self.lock_timeout;
+        let connection = loop {
+            match self.prepare(&writing, in_memory).await {
+                Err(Failure::Busy(_)) if Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(2 + fastrand::u64(..8))).await;
+                }
+                Err(Failure::Busy(error) | Failure::Other(error)) => return Err(named(error, &path)),
+                Ok(connection) => break connection,
+            }
+        };
+        let core = Arc::new(Core::new(&self.prefix, self.ageing_step));
+        let readers = (!in_memory).then(|| self.reader_pool(&plain));
+        let writer_options = writing.create_if_missing(false);
+        let queue = Writer::start(
+            Arc::clone(&core),
+            writer_options,
+            connection,
+            in_memory,
+            self.lock_timeout,
+        );
+        Ok(SqliteState::new(core, queue, readers))
+    }
+
+    fn reader_pool(&self, plain: &SqliteConnectOptions) -> SqlitePool {
+        let options = plain
+            .clone()
+            .create_if_missing(false)
+            .busy_timeout(READER_WAIT)
+            .pragma("query_only", "ON");
+        PoolOptions::new()
+            .min_connections(0)
+            .max_connections(self.readers)
+            .test_before_acquire(false)
+            .max_lifetime(None)
+            .idle_timeout(Duration::from_secs(60))
+            .connect_lazy_with(options)
+    }
+
+    /// One try at opening, looking and migrating. Looks before it writes: a file that is refused stays as it is.
+    async fn prepare(&self, options: &SqliteConnectOptions, in_memory: bool) -> Result<SqliteConnection, Failure> {
+        let mut connection = SqliteConnection::connect_with(options).await?;
+        let prepared = self.migrate(&mut connection, in_memory).await;
+        match prepared {
+            Ok(()) => Ok(connection),
+            Err(failure) => {
+                let _ = connection.close().await;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn migrate(&self, connection: &mut SqliteConnection, in_memory: bool) -> Result<(), Failure> {
+        let current = migrate::is_current(connection, &self.prefix).await?;
+        let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
+            .fetch_one(&mut *connection)
+            .await?;
+        if !in_memory && mode != "wal" {
+            let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
+                .fetch_one(&mut *connection)
+                .await?;
+            if pages == 0 {
+                // Must be chosen before the first page is written: it lets the file shrink without a full vacuum.
+                sqlx::query("PRAGMA auto_vacuum = INCREMENTAL")
+                    .execute(&mut *connection)
+                    .await?;
+            }
+            let changed: String = sqlx::query_scalar("PRAGMA journal_mode = WAL")
+                .fetch_one(&mut *connection)
+                .await?;
+            if changed != "wal" {
+                return Err(Failure::Other(StateError::new(
+                    StateErrorKind::Misconfigured,
+                    format!(
+                        "the database cannot be switched to write-ahead logging (its journal mode stays `{changed}`); \
+                         network file systems cannot hold a queue, put the file on a local disk"
+                    ),
+                )));
+            }
+        }
+        if current {
+            return Ok(());
+        }
+        SqliteTransactionManager::begin(connection, Some("BEGIN IMMEDIATE".into_sql_str())).await?;
+        // Looks again: another process may have done it while this one waited for the lock.
+        let applied = migrate::apply(connection, &self.prefix).await;
+        match applied {
+            Ok(()) => Ok(SqliteTransactionManager::commit(connection).await?),
+            Err(error) => {
+                SqliteTransactionManager::rollback(connection).await?;
+                Err(Failure::Other(error))
+            }
+        }
+    }
+}
+
+fn log_off() -> log::LevelFilter {
+    log::LevelFilter::Off
+}
+
+/// Why an attempt to open failed.
+enum Failure {
+    /// Another process has the file locked; perhaps it is just setting it up.
+    Busy(StateError),
+    Other(StateError),
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        translate(error).into()
+    }
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        use std::error::Error as _;
+        let locked = error.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
+        match locked.is_some_and(is_busy) {
+            true => Self::Busy(error),
+            false => Self::Other(error),
+        }
+    }
+}
+
+/// Says which file it is about.
+fn named(error: StateError, path: &Path) -> StateError {
+    use std::error::Error as _;
+    let message = format!("{}: {error}", path.display());
+    match error.source() {
+        Some(source) => StateError::new(error.kind(), message).with_source(source.to_string()),
+        None => StateError::new(error.kind(), message),
+    }
+}

@@ -1,0 +1,406 @@
+//! The statements, with the reasons for their indexes. Locks need none: whoever writes holds the only write lock.
+
+use std::fmt;
+
+use sqlx::SqlStr;
+
+use crate::migrate::render;
+use crate::row::{CHAIN, CLAIMED, HEAD, JOB};
+use crate::values::{Batched, shared};
+
+/// How many jobs a claim moves from later to due at most, so that a million jobs of one hour do not stall a claim.
+const PROMOTIONS: usize = 10_000;
+
+/// The most types in one compound query; SQLite's limit is 500.
+const ARMS: usize = 200;
+
+/// Every fixed statement, rendered for one table prefix.
+pub(crate) struct Statements {
+    prefix: String,
+    pub(crate) insert_jobs: Batched,
+    pub(crate) insert_blockers: SqlStr,
+    pub(crate) taken_ids: SqlStr,
+    pub(crate) chain_statuses: SqlStr,
+    pub(crate) duplicates: SqlStr,
+    pub(crate) renew: SqlStr,
+    pub(crate) why_lost: SqlStr,
+    pub(crate) expired: SqlStr,
+    pub(crate) finish: Batched,
+    pub(crate) heads: Batched,
+    pub(crate) change: Batched,
+    pub(crate) change_keys: SqlStr,
+    pub(crate) mark_done: SqlStr,
+    pub(crate) unblockable: SqlStr,
+    pub(crate) cycle: SqlStr,
+    pub(crate) jobs_by_id: SqlStr,
+    pub(crate) latest_jobs: SqlStr,
+    pub(crate) chains_by_id: SqlStr,
+    pub(crate) blockers_of: SqlStr,
+    pub(crate) key_holders: SqlStr,
+    pub(crate) open_blockers: SqlStr,
+    pub(crate) blockers_of_chains: SqlStr,
+    pub(crate) references: SqlStr,
+    pub(crate) delete_chains: SqlStr,
+    pub(crate) finished: SqlStr,
+    pub(crate) insert_notices: SqlStr,
+    pub(crate) read_notices: SqlStr,
+    pub(crate) last_notice: SqlStr,
+    pub(crate) watched_types: SqlStr,
+}
+
+impl fmt::Debug for Statements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Statements")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The row number of the latest job of the chain with the given id. Almost always that is the first one, which the
+/// index over ids finds; else the last entry of the chain in the index over later jobs.
+fn latest(chain: &str) -> String {
+    format!(
+        "coalesce((SELECT seq FROM {{prefix}}job WHERE id = {chain} AND chain_index = 0 AND latest = 1), \
+         (SELECT seq FROM {{prefix}}job WHERE chain_id = {chain} AND chain_index > 0 ORDER BY chain_index DESC LIMIT 1))"
+    )
+}
+
+fn job_columns(alias: &str) -> String {
+    let columns: Vec<_> = JOB.iter().map(|column| format!("{alias}{column}")).collect();
+    columns.join(", ")
+}
+
+impl Statements {
+    pub(crate) fn new(prefix: &str) -> Self {
+        let sql = |template: &str| shared(render(template, prefix));
+        let batched = |template: &str, columns| Batched::new(template, prefix, columns);
+        let job = job_columns("j.");
+        let latest_of_value = latest("unhex(r.value)");
+        Self {
+            prefix: prefix.to_owned(),
+            // The chain's id and type are left out where they are those of the job.
+            insert_jobs: batched(
+                "INSERT INTO {prefix}job (id, chain_id, chain_index, latest, status, type, chain_type, chain_created_at, \
+                 chain_keyed, created_at, scheduled_at, priority, rank, due, attempt, claims, max_attempts, blockers, \
+                 deduplication_key, open_key, trace_context, input) \
+                 SELECT column1, coalesce(column2, column1), column3, 1, column4, column5, coalesce(column6, column5), column7, \
+                 column8, column9, column10, column11, column12, column13, 0, 0, column14, column15, column16, column16, \
+                 column17, column18 FROM (VALUES {rows}) WHERE column1 IS NOT NULL",
+                18,
+            ),
+            insert_blockers: sql("INSERT INTO {prefix}blocker (job_id, position, chain_id, done) \
+                 SELECT unhex(value ->> 0), value ->> 1, unhex(value ->> 2), value ->> 3 FROM json_each(?1)"),
+            taken_ids: sql("SELECT j.id FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j ON j.id = unhex(r.value)"),
+            chain_statuses: sql(&format!(
+                "SELECT unhex(r.value), (SELECT status FROM {{prefix}}job WHERE seq = {latest_of_value}) FROM json_each(?1) AS r"
+            )),
+            // The newest chain that counts. Open ones have an index of their own, which keeps a key that has been used a
+            // million times as cheap as a new one.
+            duplicates: sql(&format!(
+                "WITH wanted AS MATERIALIZED (SELECT key AS place, value ->> 0 AS type, CAST(unhex(value ->> 1) AS TEXT) AS key, \
+                 value ->> 2 AS any_status, value ->> 3 AS since, value ->> 4 AS except_ids FROM json_each(?1)), \
+                 found AS MATERIALIZED (SELECT w.place, CASE WHEN w.any_status THEN \
+                 (SELECT f.id FROM {{prefix}}job AS f INDEXED BY {{prefix}}job_key WHERE f.type = w.type AND \
+                 f.deduplication_key = w.key AND f.deduplication_key IS NOT NULL AND f.created_at >= w.since \
+                 AND f.id NOT IN (SELECT unhex(e.value) FROM json_each(w.except_ids) AS e) \
+                 ORDER BY f.created_at DESC, f.id DESC LIMIT 1) ELSE \
+                 (SELECT f.id FROM {{prefix}}job AS f INDEXED BY {{prefix}}job_open_key WHERE f.type = w.type AND \
+                 f.open_key = w.key AND f.open_key IS NOT NULL AND f.created_at >= w.since \
+                 AND f.id NOT IN (SELECT unhex(e.value) FROM json_each(w.except_ids) AS e) \
+                 ORDER BY f.created_at DESC, f.id DESC LIMIT 1) END AS id FROM wanted AS w) \
+                 SELECT d.place, d.id, (SELECT status FROM {{prefix}}job WHERE seq = {}) FROM found AS d WHERE d.id IS NOT NULL",
+                latest("d.id")
+            )),
+            renew: sql(
+                "UPDATE {prefix}job SET lease_until = x.until FROM (SELECT unhex(value ->> 0) AS id, \
+                 unhex(value ->> 1) AS fence, value ->> 2 AS until FROM json_each(?1)) AS x \
+                 WHERE {prefix}job.id = x.id AND status = 2 AND {prefix}job.fence = x.fence RETURNING id, fence",
+            ),
+            why_lost: sql(
+                "SELECT j.id, j.status, j.fence FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j ON j.id = unhex(r.value)",
+            ),
+            // Running jobs are few, so one index over all types does, and reaping does not depend on how many there are.
+            expired: sql(&format!(
+                "SELECT {job} FROM {{prefix}}job AS j INDEXED BY {{prefix}}job_lease WHERE j.status = 2 AND j.lease_until <= ?1 \
+                 AND j.type IN (SELECT value FROM json_each(?2)) \
+                 AND j.id NOT IN (SELECT unhex(value) FROM json_each(?3)) \
+                 ORDER BY j.lease_until, j.id LIMIT ?4"
+            )),
+            // The end that almost every job has: finished by its attempt, nobody waits for the chain, and no key has to be
+            // given back on another row. What does not match takes the long way. The plus signs keep SQLite from making
+            // an index over the values and running through all jobs.
+            finish: batched(
+                "UPDATE {prefix}job AS j INDEXED BY {prefix}job_id SET status = 3, ended_at = x.column5, \
+                 completed_by = x.column3, error_attempt = NULL, error_at = NULL, error = NULL, settled_fence = x.column2, \
+                 output = x.column4, open_key = NULL, lease_owner = NULL, lease_until = NULL, fence = NULL \
+                 FROM (VALUES {rows}) AS x WHERE j.id = +x.column1 AND j.status = 2 AND j.fence = +x.column2 \
+                 AND (j.chain_keyed = 0 OR j.chain_index = 0) \
+                 AND NOT EXISTS (SELECT 1 FROM {prefix}blocker AS b WHERE b.chain_id = j.chain_id AND b.done = 0) \
+                 RETURNING id",
+                5,
+            ),
+            heads: batched(
+                &format!(
+                    "SELECT x.column1, {HEAD}, \
+                     EXISTS (SELECT 1 FROM {{prefix}}blocker AS b WHERE b.chain_id = j.chain_id AND b.done = 0), \
+                     EXISTS (SELECT 1 FROM {{prefix}}job AS n WHERE n.id = x.column3) \
+                     FROM (VALUES {{rows}}) AS x CROSS JOIN {{prefix}}job AS j INDEXED BY {{prefix}}job_id ON j.id = x.column2"
+                ),
+                3,
+            ),
+            // One statement for every way in which a job can change after its claim. Columns that are in no index cost
+            // nothing to write again; the payload and the error text are touched only where they change.
+            change: batched(
+                "UPDATE {prefix}job AS j SET status = x.column2, latest = x.column3, due = x.column4, \
+                 scheduled_at = x.column5, rank = x.column6, attempt = x.column7, ended_at = x.column8, \
+                 completed_by = x.column9, error_attempt = iif(x.column10, j.error_attempt, x.column11), \
+                 error_at = iif(x.column10, j.error_at, x.column12), error = iif(x.column10, j.error, x.column13), \
+                 settled_fence = coalesce(x.column14, j.settled_fence), output = coalesce(x.column15, j.output), \
+                 open_key = iif(x.column16, j.deduplication_key, NULL), lease_owner = NULL, lease_until = NULL, fence = NULL \
+                 FROM (VALUES {rows}) AS x WHERE j.seq = x.column1",
+                16,
+            ),
+            change_keys: sql(
+                "UPDATE {prefix}job SET open_key = iif(x.open, deduplication_key, NULL) FROM \
+                 (SELECT unhex(value ->> 0) AS id, value ->> 1 AS open FROM json_each(?1)) AS x WHERE {prefix}job.id = x.id",
+            ),
+            mark_done: sql(
+                "UPDATE {prefix}blocker SET done = 1 WHERE done = 0 AND chain_id IN (SELECT unhex(value) FROM json_each(?1))",
+            ),
+            unblockable: sql(
+                "SELECT DISTINCT j.seq, j.id, j.chain_id, j.type, j.scheduled_at, j.priority, j.attempt FROM json_each(?1) AS r \
+                 CROSS JOIN {prefix}blocker AS b ON b.chain_id = unhex(r.value) \
+                 CROSS JOIN {prefix}job AS j ON j.id = b.job_id AND j.status = 0 \
+                 WHERE NOT EXISTS (SELECT 1 FROM {prefix}blocker AS o INDEXED BY {prefix}blocker_open \
+                 WHERE o.job_id = j.id AND o.done = 0) ORDER BY j.id",
+            ),
+            cycle: sql(&format!(
+                "WITH RECURSIVE ahead (root, chain) AS (SELECT unhex(value), unhex(value) FROM json_each(?1) UNION \
+                 SELECT a.root, b.chain_id FROM ahead AS a \
+                 JOIN {{prefix}}job AS l ON l.seq = {} AND l.status IN (0, 4, 5) \
+                 JOIN {{prefix}}blocker AS b ON b.job_id = l.id AND b.done = 0) \
+                 SELECT root FROM ahead WHERE chain = ?2",
+                latest("a.chain")
+            )),
+            jobs_by_id: sql(&format!(
+                "SELECT {job} FROM json_each(?1) AS r CROSS JOIN {{prefix}}job AS j ON j.id = unhex(r.value) ORDER BY r.key"
+            )),
+            latest_jobs: sql(&format!(
+                "SELECT {job}, r.key FROM json_each(?1) AS r CROSS JOIN {{prefix}}job AS j ON j.seq = {latest_of_value} ORDER BY r.key"
+            )),
+            chains_by_id: sql(&format!(
+                "SELECT {CHAIN} FROM json_each(?1) AS r \
+                 CROSS JOIN {{prefix}}job AS f ON f.id = unhex(r.value) AND f.chain_index = 0 \
+                 CROSS JOIN {{prefix}}job AS l ON l.seq = {} ORDER BY r.key",
+                latest("f.id")
+            )),
+            blockers_of: sql(&format!(
+                "SELECT {CHAIN}, b.job_id FROM json_each(?1) AS r CROSS JOIN {{prefix}}blocker AS b ON b.job_id = unhex(r.value) \
+                 CROSS JOIN {{prefix}}job AS f ON f.id = b.chain_id AND f.chain_index = 0 \
+                 CROSS JOIN {{prefix}}job AS l ON l.seq = {} ORDER BY r.key, b.position",
+                latest("f.id")
+            )),
+            key_holders: sql(
+                "SELECT f.id, f.type, f.deduplication_key, (SELECT o.id FROM {prefix}job AS o INDEXED BY {prefix}job_open_key \
+                 WHERE o.type = f.type AND o.open_key = f.deduplication_key AND o.open_key IS NOT NULL AND o.id <> f.id \
+                 ORDER BY o.created_at DESC, o.id DESC LIMIT 1) \
+                 FROM json_each(?1) AS r CROSS JOIN {prefix}job AS f ON f.id = unhex(r.value) AND f.deduplication_key IS NOT NULL",
+            ),
+            open_blockers: sql(
+                "SELECT DISTINCT b.job_id FROM json_each(?1) AS r CROSS JOIN {prefix}blocker AS b INDEXED BY {prefix}blocker_open \
+                 ON b.job_id = unhex(r.value) AND b.done = 0",
+            ),
+            blockers_of_chains: sql(
+                "SELECT DISTINCT b.chain_id FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j ON j.id = unhex(r.value) \
+                 CROSS JOIN {prefix}blocker AS b ON b.job_id = j.id UNION \
+                 SELECT b.chain_id FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j INDEXED BY {prefix}job_chain \
+                 ON j.chain_id = unhex(r.value) AND j.chain_index > 0 CROSS JOIN {prefix}blocker AS b ON b.job_id = j.id",
+            ),
+            references: sql("SELECT b.chain_id, b.job_id, j.chain_id FROM json_each(?1) AS r \
+                 CROSS JOIN {prefix}blocker AS b ON b.chain_id = unhex(r.value) \
+                 CROSS JOIN {prefix}job AS j ON j.id = b.job_id AND j.status <> 3 GROUP BY b.chain_id, b.job_id ORDER BY r.key, b.job_id"),
+            // In one round trip; `?1` is the same in all of them. Edges first, while the jobs can still be found.
+            delete_chains: sql(
+                "DELETE FROM {prefix}blocker WHERE chain_id IN (SELECT unhex(value) FROM json_each(?1)); \
+                 DELETE FROM {prefix}blocker WHERE job_id IN (SELECT unhex(value) FROM json_each(?1) UNION ALL \
+                 SELECT j.id FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j INDEXED BY {prefix}job_chain \
+                 ON j.chain_id = unhex(r.value) AND j.chain_index > 0); \
+                 DELETE FROM {prefix}job WHERE chain_index > 0 AND chain_id IN (SELECT unhex(value) FROM json_each(?1)); \
+                 DELETE FROM {prefix}job WHERE id IN (SELECT unhex(value) FROM json_each(?1))",
+            ),
+            // By time of creation: whoever ended before a moment was created before it too.
+            finished: sql(
+                "SELECT l.chain_id FROM (SELECT 3 AS status UNION ALL SELECT 5) AS s CROSS JOIN {prefix}job AS l \
+                 INDEXED BY {prefix}job_rest ON l.latest = 1 AND l.status NOT IN (1, 2) AND l.status = s.status \
+                 AND l.chain_created_at < ?1 WHERE l.ended_at < ?1 AND NOT EXISTS (SELECT 1 FROM {prefix}blocker AS b \
+                 JOIN {prefix}job AS d ON d.id = b.job_id AND d.status <> 3 WHERE b.chain_id = l.chain_id) LIMIT ?2",
+            ),
+            insert_notices: sql("INSERT INTO {prefix}notice (origin, kind, id, type, count, at) \
+                 SELECT ?2, value ->> 0, unhex(value ->> 1), value ->> 2, value ->> 3, ?3 FROM json_each(?1); \
+                 DELETE FROM {prefix}notice WHERE seq <= (SELECT max(seq) FROM {prefix}notice) - ?4"),
+            read_notices: sql(
+                "SELECT seq, origin, kind, id, type, count FROM {prefix}notice WHERE seq > ?1 ORDER BY seq",
+            ),
+            last_notice: sql("SELECT coalesce(max(seq), 0) FROM {prefix}notice"),
+            watched_types: sql(
+                "SELECT r.value, (SELECT count(*) FROM (SELECT 1 FROM {prefix}job AS j INDEXED BY {prefix}job_queue \
+                 WHERE j.status = 1 AND j.due = 1 AND j.type = r.value LIMIT 64)), \
+                 (SELECT scheduled_at FROM {prefix}job AS j INDEXED BY {prefix}job_later \
+                 WHERE j.status = 1 AND j.due = 0 AND j.type = r.value ORDER BY scheduled_at LIMIT 1) FROM json_each(?1) AS r",
+            ),
+        }
+    }
+
+    /// The claim, for a number of types, as three statements in one round trip: move what has become due, take the
+    /// first by rank over all types, and see when the next is due.
+    ///
+    /// Parameters: 1 the types as JSON, 2 now, 3 worker, 4 fence, 5 limit, then lease and name of each type. The first
+    /// and the last statement use the first ones without a gap: sqlx would bind others to what a statement leaves out.
+    ///
+    /// A compound query with an order is a lazy merge in SQLite: each arm is a run over the queue index that stops when
+    /// the limit is reached, so the cost is that of the jobs taken plus one look per type.
+    pub(crate) fn claim(&self, types: usize) -> SqlStr {
+        let arm = |place: usize| {
+            format!(
+                "SELECT seq, rank, id, ?{} AS lease FROM {{prefix}}job INDEXED BY {{prefix}}job_queue \
+                 WHERE status = 1 AND due = 1 AND type = ?{}",
+                6 + 2 * place,
+                7 + 2 * place
+            )
+        };
+        let merge = |arms: Vec<String>| format!("{} ORDER BY rank, id LIMIT ?5", arms.join(" UNION ALL "));
+        let arms: Vec<_> = (0..types).map(arm).collect();
+        let source = if types <= ARMS {
+            merge(arms)
+        } else {
+            let groups = arms.chunks(ARMS);
+            let groups = groups.map(|group| format!("SELECT * FROM ({})", merge(group.to_vec())));
+            merge(groups.collect())
+        };
+        let text = format!(
+            "UPDATE {{prefix}}job SET due = 1 WHERE seq IN (SELECT seq FROM {{prefix}}job INDEXED BY {{prefix}}job_later \
+             WHERE status = 1 AND due = 0 AND type IN (SELECT value FROM json_each(?1)) AND scheduled_at <= ?2 \
+             LIMIT {PROMOTIONS}); \
+             UPDATE {{prefix}}job SET status = 2, attempt = attempt + 1, claims = claims + 1, started_at = ?2, \
+             lease_owner = ?3, fence = ?4, lease_until = x.lease FROM ({source}) AS x WHERE {{prefix}}job.seq = x.seq \
+             RETURNING {CLAIMED}; \
+             SELECT min((SELECT scheduled_at FROM {{prefix}}job INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 \
+             AND type = t.value ORDER BY scheduled_at LIMIT 1)) FROM json_each(?1) AS t"
+        );
+        shared(render(&text, &self.prefix))
+    }
+
+    pub(crate) fn render(&self, template: &str) -> SqlStr {
+        shared(render(template, &self.prefix))
+    }
+
+    /// The columns of a job, of the table alias `j`.
+    pub(crate) fn job_columns() -> String {
+        job_columns("j.")
+    }
+
+    /// The row number of the latest job of a chain, as an expression.
+    pub(crate) fn latest(chain: &str) -> String {
+        latest(chain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::{AssertSqlSafe, Connection, Executor, Row, SqliteConnection};
+
+    async fn database() -> SqliteConnection {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        for step in crate::migrate::migrations("t_").unwrap() {
+            connection.execute(AssertSqlSafe(step.sql)).await.unwrap();
+        }
+        connection
+    }
+
+    fn all(statements: &Statements) -> Vec<SqlStr> {
+        let Statements {
+            prefix: _,
+            insert_jobs,
+            insert_blockers,
+            taken_ids,
+            chain_statuses,
+            duplicates,
+            renew,
+            why_lost,
+            expired,
+            finish,
+            heads,
+            change,
+            change_keys,
+            mark_done,
+            unblockable,
+            cycle,
+            jobs_by_id,
+            latest_jobs,
+            chains_by_id,
+            blockers_of,
+            key_holders,
+            open_blockers,
+            blockers_of_chains,
+            references,
+            delete_chains,
+            finished,
+            insert_notices,
+            read_notices,
+            last_notice,
+            watched_types,
+        } = statements;
+        let fixed = [
+            insert_blockers,
+            taken_ids,
+            chain_statuses,
+            duplicates,
+            renew,
+            why_lost,
+            expired,
+            change_keys,
+            mark_done,
+            unblockable,
+            cycle,
+            jobs_by_id,
+            latest_jobs,
+            chains_by_id,
+            blockers_of,
+            key_holders,
+            open_blockers,
+            blockers_of_chains,
+            references,
+            delete_chains,
+            finished,
+            insert_notices,
+            read_notices,
+            last_notice,
+            watched_types,
+        ];
+        let claims = [1, 2, 50, 1_000].map(|types| statements.claim(types));
+        let batched = [insert_jobs, finish, heads, change];
+        let batched = batched
+            .iter()
+            .flat_map(|batched| [1, 100, 1_000].map(|rows| batched.text(rows)));
+        fixed.into_iter().cloned().chain(claims).chain(batched).collect()
+    }
+
+    /// No statement may read a table of jobs from one end to the other.
+    #[tokio::test]
+    async fn every_statement_compiles_and_none_scans_the_jobs() {
+        let mut connection = database().await;
+        for statements in all(&Statements::new("t_")) {
+            for statement in statements.as_str().split("; ") {
+                let explain = format!("EXPLAIN QUERY PLAN {statement}");
+                let plan = sqlx::query(AssertSqlSafe(explain)).fetch_all(&mut connection).await;
+                let plan = plan.unwrap_or_else(|error| panic!("{error}\n{statement}"));
+                for step in plan {
+                    let detail: String = step.get(3);
+                    let scan = detail.starts_with("SCAN t_job") || detail.starts_with("SCAN j ");
+                    assert!(!scan, "{detail}\n{statement}");
+                }
+            }
+        }
+    }
+}

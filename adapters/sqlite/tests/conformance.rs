@@ -1,0 +1,154 @@
+//! The contract of the adapters, kept by those of SQLite. Every case has a file of its own in a temporary directory.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queuert::adapter::{NotifyAdapter, StateAdapter};
+use queuert_conformance::{
+    Capabilities, NotifyCapabilities, NotifyFixture, PairFixture, StateFixture, state_conformance,
+};
+use queuert_sqlite::{SqliteNotify, SqliteState, Synchronous};
+use sqlx::SqliteConnection;
+use tempfile::TempDir;
+
+struct File {
+    directory: TempDir,
+    /// The store that was opened last, with its path.
+    latest: Mutex<Option<(SqliteState, PathBuf)>>,
+    opened: AtomicUsize,
+}
+
+impl File {
+    fn new() -> Self {
+        Self {
+            directory: TempDir::new().expect("a temporary directory can be made"),
+            latest: Mutex::default(),
+            opened: AtomicUsize::new(0),
+        }
+    }
+
+    fn latest(&self) -> Option<(SqliteState, PathBuf)> {
+        self.latest.lock().expect("no test panics with the lock").clone()
+    }
+}
+
+const AGEING_STEP: Duration = Duration::from_millis(200);
+
+impl StateFixture for File {
+    type State = SqliteState;
+
+    async fn state(&self) -> SqliteState {
+        let number = self.opened.fetch_add(1, Ordering::SeqCst);
+        let path = self.directory.path().join(format!("{number}.db"));
+        let state = SqliteState::options()
+            .ageing_step(AGEING_STEP)
+            .synchronous(Synchronous::Normal)
+            .open(&path)
+            .await
+            .expect("a new file can be opened");
+        let mut transaction = state.begin().await.expect("a transaction can be begun");
+        sqlx::raw_sql(
+            "CREATE TABLE marker (name TEXT PRIMARY KEY); \
+             CREATE TABLE poison (marker TEXT REFERENCES marker (name) DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .execute(&mut *transaction)
+        .await
+        .expect("the user's tables can be made");
+        state
+            .commit(transaction)
+            .await
+            .expect("the user's tables can be committed");
+        *self.latest.lock().expect("no test panics with the lock") = Some((state.clone(), path));
+        state
+    }
+
+    async fn elapse(&self, _: &SqliteState, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none().poison().markers()
+    }
+
+    fn ageing_step(&self) -> Duration {
+        AGEING_STEP
+    }
+
+    /// A failed statement undoes itself in SQLite and the transaction goes on; a deferred constraint is what makes the
+    /// commit fail.
+    async fn poison(&self, connection: &mut SqliteConnection) {
+        sqlx::query("INSERT INTO poison VALUES ('there is no such marker')")
+            .execute(connection)
+            .await
+            .expect("a deferred constraint fails at the commit only");
+    }
+
+    async fn write_marker(&self, connection: &mut SqliteConnection, marker: &str) {
+        sqlx::query("INSERT INTO marker VALUES (?1)")
+            .bind(marker.to_owned())
+            .execute(connection)
+            .await
+            .expect("a marker can be written");
+    }
+
+    async fn read_marker(&self, _: &SqliteState, marker: &str) -> bool {
+        let (_, path) = self.latest().expect("a store has been opened");
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+        let pool = sqlx::SqlitePool::connect_with(options)
+            .await
+            .expect("the file can be opened by the user");
+        let found: Option<String> = sqlx::query_scalar("SELECT name FROM marker WHERE name = ?1")
+            .bind(marker.to_owned())
+            .fetch_optional(&pool)
+            .await
+            .expect("a marker can be read");
+        pool.close().await;
+        found.is_some()
+    }
+}
+
+state_conformance!(File::new());
+
+/// Every participant has its own handle on the file, as another process would.
+impl NotifyFixture for File {
+    async fn connect(&self) -> Arc<dyn NotifyAdapter> {
+        let state = SqliteState::open(self.directory.path().join("notify.db"))
+            .await
+            .expect("a file can be opened");
+        Arc::new(SqliteNotify::new(&state))
+    }
+
+    fn capabilities(&self) -> NotifyCapabilities {
+        NotifyCapabilities::none().hints()
+    }
+}
+
+/// The shipping client and workers, with hints through the file.
+impl PairFixture for File {
+    async fn notify(&self) -> Arc<dyn NotifyAdapter> {
+        match self.latest() {
+            Some((state, _)) => Arc::new(SqliteNotify::new(&state)),
+            None => self.connect().await,
+        }
+    }
+}
+
+mod client {
+    use super::File;
+
+    queuert_conformance::client_behaviour!(File::new());
+}
+
+mod worker {
+    use super::File;
+
+    queuert_conformance::worker_behaviour!(File::new());
+}
+
+mod notify {
+    use super::File;
+
+    queuert_conformance::notify_conformance!(File::new());
+}

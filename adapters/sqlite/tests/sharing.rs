@@ -1,0 +1,389 @@
+//! One file, several hands: groups of operations, transactions of the caller's, other handles and other processes.
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail by panicking, as the test does"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use queuert::adapter::{Demand, NewChain, NewJob, Notice, NotifyAdapter, StateAdapter, Topic, Wake};
+use queuert::{ChainId, JobId, Payload, StateErrorKind};
+use queuert_sqlite::{SqliteNotify, SqliteState};
+use sqlx::{Connection, Executor, SqliteConnection};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+const LONG: Duration = Duration::from_secs(20);
+
+async fn file() -> (TempDir, PathBuf, SqliteState) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("app.db");
+    let state = SqliteState::open(&path).await.unwrap();
+    (directory, path, state)
+}
+
+fn id(number: u128) -> JobId {
+    JobId::from_uuid(Uuid::from_u128(number))
+}
+
+fn chain(number: u128) -> NewChain {
+    NewChain::new(NewJob::new(id(number), "task", Payload::from_text("{}")))
+}
+
+async fn raw(path: &Path) -> SqliteConnection {
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    SqliteConnection::connect_with(&options).await.unwrap()
+}
+
+async fn start(state: &SqliteState, number: u128) {
+    state.create_chains(None, &[chain(number)]).await.unwrap().unwrap();
+}
+
+async fn exists(state: &SqliteState, number: u128) -> bool {
+    !state.get_jobs(None, &[id(number)]).await.unwrap().is_empty()
+}
+
+/// Lets everything that was spawned get into the line. The runtime of a test has one thread, so each task that is ready
+/// runs before this one goes on.
+async fn all_have_lined_up() {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What waits while the writer is busy goes into one transaction.
+#[tokio::test]
+async fn operations_that_wait_share_a_transaction() {
+    let (_directory, _, state) = file().await;
+    let transaction = state.begin().await.unwrap();
+    let waiting: Vec<_> = (1..=50)
+        .map(|number| {
+            let state = state.clone();
+            tokio::spawn(async move { start(&state, number).await })
+        })
+        .collect();
+    all_have_lined_up().await;
+    let before = state.commits();
+    state.commit(transaction).await.unwrap();
+    for one in waiting {
+        one.await.unwrap();
+    }
+    assert_eq!(state.commits() - before, 2, "the transaction, and one group of fifty");
+}
+
+/// In a group, each gets its own answer; one that fails does not take the others with it.
+#[tokio::test]
+async fn one_that_is_refused_does_not_disturb_its_group() {
+    let (_directory, _, state) = file().await;
+    start(&state, 7).await;
+    let transaction = state.begin().await.unwrap();
+    let waiting: Vec<_> = (1..=10)
+        .map(|number| {
+            let state = state.clone();
+            tokio::spawn(async move { state.create_chains(None, &[chain(number)]).await.unwrap().is_ok() })
+        })
+        .collect();
+    all_have_lined_up().await;
+    state.rollback(transaction).await.unwrap();
+    let mut started = Vec::new();
+    for one in waiting {
+        started.push(one.await.unwrap());
+    }
+    assert_eq!(started.iter().filter(|started| !**started).count(), 1);
+    assert!(!started[6]);
+}
+
+/// A statement that fails undoes the group, whose other operations then run again.
+#[tokio::test]
+async fn one_that_fails_does_not_disturb_its_group() {
+    let (_directory, path, state) = file().await;
+    let mut own = raw(&path).await;
+    own.execute(
+        "CREATE TRIGGER poison BEFORE INSERT ON queuert_job WHEN NEW.id = X'00000000000000000000000000000007' \
+         BEGIN SELECT RAISE(ABORT, 'poison'); END",
+    )
+    .await
+    .unwrap();
+    let transaction = state.begin().await.unwrap();
+    let waiting: Vec<_> = (1..=10)
+        .map(|number| {
+            let state = state.clone();
+            tokio::spawn(async move { state.create_chains(None, &[chain(number)]).await.is_ok() })
+        })
+        .collect();
+    all_have_lined_up().await;
+    state.rollback(transaction).await.unwrap();
+    for (number, one) in (1..).zip(waiting) {
+        assert_eq!(one.await.unwrap(), number != 7, "chain {number}");
+        assert_eq!(exists(&state, number).await, number != 7, "chain {number}");
+    }
+}
+
+/// Transactions and operations take their turn in the order in which they came.
+#[tokio::test]
+async fn a_transaction_is_neither_overtaken_nor_overtakes() {
+    let (_directory, _, state) = file().await;
+    let held = state.begin().await.unwrap();
+    let spawn_start = |number| {
+        let state = state.clone();
+        tokio::spawn(async move { start(&state, number).await })
+    };
+    let before = spawn_start(1);
+    all_have_lined_up().await;
+    let begun = tokio::spawn({
+        let state = state.clone();
+        async move { state.begin().await.unwrap() }
+    });
+    all_have_lined_up().await;
+    let after = spawn_start(2);
+    all_have_lined_up().await;
+    state.rollback(held).await.unwrap();
+    let transaction = begun.await.unwrap();
+    before.await.unwrap();
+    assert!(exists(&state, 1).await);
+    assert!(!exists(&state, 2).await && !after.is_finished());
+    state.commit(transaction).await.unwrap();
+    after.await.unwrap();
+    assert!(exists(&state, 2).await);
+}
+
+#[tokio::test]
+async fn a_dropped_transaction_does_not_wedge_the_writer() {
+    let (_directory, _, state) = file().await;
+    for round in 0..20 {
+        let mut transaction = state.begin().await.unwrap();
+        state
+            .create_chains(Some(&mut transaction), &[chain(round + 1)])
+            .await
+            .unwrap()
+            .unwrap();
+        if round % 2 == 0 {
+            // Dropped in the middle of a statement.
+            let slow = sqlx::query(
+                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000) SELECT count(*) FROM n",
+            );
+            let cut = timeout(Duration::from_millis(1), slow.execute(&mut *transaction)).await;
+            assert!(cut.is_err());
+        }
+        drop(transaction);
+    }
+    timeout(LONG, start(&state, 100)).await.unwrap();
+    assert!(exists(&state, 100).await);
+    assert!(!exists(&state, 1).await && !exists(&state, 20).await);
+}
+
+#[tokio::test]
+async fn transactions_of_sqlx_nest_inside() {
+    let (_directory, _, state) = file().await;
+    let mut transaction = state.begin().await.unwrap();
+    transaction.execute("CREATE TABLE own (x INTEGER)").await.unwrap();
+    let mut nested = transaction.begin().await.unwrap();
+    nested.execute("INSERT INTO own VALUES (1)").await.unwrap();
+    nested.commit().await.unwrap();
+    let mut nested = transaction.begin().await.unwrap();
+    nested.execute("INSERT INTO own VALUES (2)").await.unwrap();
+    drop(nested);
+    state.commit(transaction).await.unwrap();
+    let mut transaction = state.begin().await.unwrap();
+    let rows: Vec<i64> = sqlx::query_scalar("SELECT x FROM own")
+        .fetch_all(&mut *transaction)
+        .await
+        .unwrap();
+    assert_eq!(rows, [1]);
+}
+
+#[tokio::test]
+async fn who_waits_for_its_own_transaction_is_told() {
+    let (_directory, path, _) = file().await;
+    let state = SqliteState::options()
+        .lock_timeout(Duration::from_millis(200))
+        .open(path)
+        .await
+        .unwrap();
+    let transaction = state.begin().await.unwrap();
+    let error = timeout(LONG, state.create_chains(None, &[chain(1)]))
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(error.kind(), StateErrorKind::Transient);
+    assert!(error.to_string().contains("within(&mut tx)"), "{error}");
+    state.commit(transaction).await.unwrap();
+    start(&state, 1).await;
+}
+
+async fn locked(path: &Path) -> SqliteConnection {
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    other
+}
+
+#[tokio::test]
+async fn a_lock_of_somebody_else_is_waited_for() {
+    let (_directory, path, state) = file().await;
+    let mut other = locked(&path).await;
+    let waiting = tokio::spawn({
+        let state = state.clone();
+        async move { start(&state, 1).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished());
+    assert!(!exists(&state, 1).await, "readers do not wait");
+    other.execute("COMMIT").await.unwrap();
+    timeout(LONG, waiting).await.unwrap().unwrap();
+    assert!(exists(&state, 1).await);
+}
+
+#[tokio::test]
+async fn a_lock_that_stays_is_told() {
+    let (_directory, path, _) = file().await;
+    let state = SqliteState::options()
+        .lock_timeout(Duration::from_millis(200))
+        .open(&path)
+        .await
+        .unwrap();
+    let mut other = locked(&path).await;
+    let error = state.create_chains(None, &[chain(1)]).await.unwrap_err();
+    assert_eq!(error.kind(), StateErrorKind::Transient);
+    assert!(error.to_string().contains("look for a process"), "{error}");
+    assert!(state.begin().await.is_err());
+    other.execute("COMMIT").await.unwrap();
+    start(&state, 1).await;
+}
+
+#[tokio::test]
+async fn two_handles_on_one_file_see_each_other() {
+    let (_directory, path, one) = file().await;
+    let two = SqliteState::open(&path).await.unwrap();
+    let writers = (0..2_u128).flat_map(|place| (0..25_u128).map(move |number| (place, number)));
+    let writers: Vec<_> = writers
+        .map(|(place, number)| {
+            let state = if place == 0 { one.clone() } else { two.clone() };
+            tokio::spawn(async move { start(&state, 1 + place * 25 + number).await })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    for number in 1..=50 {
+        assert!(exists(&one, number).await && exists(&two, number).await);
+    }
+}
+
+fn jobs(demand: usize) -> Topic {
+    Topic::Jobs {
+        types: vec!["task".into()],
+        demand: Demand::new(demand),
+    }
+}
+
+/// What is started through one handle wakes the listeners of another, who were told nothing.
+#[tokio::test]
+async fn a_change_of_another_handle_wakes() {
+    let (_directory, path, one) = file().await;
+    let two = SqliteState::open(&path).await.unwrap();
+    let notify = SqliteNotify::new(&two);
+    let mut for_jobs = notify.subscribe(jobs(5)).await.unwrap();
+    start(&one, 1).await;
+    let wake = timeout(LONG, for_jobs.recv()).await.unwrap();
+    assert!(
+        matches!(wake, Some(Wake::Notice(Notice::JobsAvailable { .. }))),
+        "{wake:?}"
+    );
+
+    let chain: ChainId = id(1).as_chain();
+    let mut for_end = notify.subscribe(Topic::Chain(chain)).await.unwrap();
+    let silent = timeout(Duration::from_millis(100), for_end.recv()).await;
+    assert!(silent.is_err(), "it has not ended");
+    one.cancel_chains(None, &[chain]).await.unwrap().unwrap();
+    let wake = timeout(LONG, for_end.recv()).await.unwrap();
+    assert_eq!(wake, Some(Wake::Notice(Notice::ChainEnded(chain))));
+}
+
+/// This very program again, as another process: it opens the file, starts chain 1000 when told to, and ends.
+#[tokio::test]
+async fn child() {
+    let Ok(path) = std::env::var("QUEUERT_TEST_CHILD_FILE") else {
+        return;
+    };
+    let state = SqliteState::open(path).await.unwrap();
+    println!("\nready");
+    let mut line = String::new();
+    BufReader::new(tokio::io::stdin()).read_line(&mut line).await.unwrap();
+    start(&state, 1_000).await;
+    println!("\nstarted");
+    BufReader::new(tokio::io::stdin()).read_line(&mut line).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_process_is_heard() {
+    use tokio::io::AsyncWriteExt as _;
+    let (_directory, path, state) = file().await;
+    let notify = SqliteNotify::new(&state);
+    let mut for_jobs = notify.subscribe(jobs(1)).await.unwrap();
+    let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env("QUEUERT_TEST_CHILD_FILE", &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let wait_for = async |word: &str, output: &mut tokio::io::Lines<BufReader<tokio::process::ChildStdout>>| {
+        while let Some(line) = timeout(LONG, output.next_line()).await.unwrap().unwrap() {
+            if line == word {
+                return;
+            }
+        }
+        panic!("the child said no `{word}`");
+    };
+    wait_for("ready", &mut output).await;
+    input.write_all(b"go\n").await.unwrap();
+    wait_for("started", &mut output).await;
+    // How soon is a figure of the benchmarks.
+    let wake = timeout(LONG, for_jobs.recv()).await.unwrap();
+    assert!(matches!(wake, Some(Wake::Notice(Notice::JobsAvailable { .. }))));
+    assert!(exists(&state, 1_000).await);
+}
+
+/// Jobs of a better rank that are due later do not lie in the way. That a claim reads an index and no more is a test of
+/// the plans, beside the statements.
+#[tokio::test]
+async fn claims_are_in_order_past_fifty_thousand_jobs_due_later() {
+    use queuert::Schedule;
+    use queuert::adapter::{ClaimJobs, ClaimType};
+    let (_directory, _, state) = file().await;
+    for batch in 0..100_u128 {
+        let chains: Vec<NewChain> = (0..1_000_u128)
+            .map(|number| {
+                let mut one = chain(1 + batch * 1_000 + number);
+                if batch % 2 == 0 {
+                    one.job.schedule = Schedule::After(Duration::from_secs(3_600));
+                    one.job.priority = 30_000;
+                }
+                one
+            })
+            .collect();
+        state.create_chains(None, &chains).await.unwrap().unwrap();
+    }
+    let types: Vec<ClaimType> = ["other", "task", "third"]
+        .map(|name| ClaimType {
+            name: name.into(),
+            lease: LONG,
+        })
+        .into();
+    for round in 0..20_u128 {
+        let fence = queuert::Fence::from_uuid(Uuid::from_u128(round + 1));
+        let claim = ClaimJobs::new(types.clone(), 10, queuert::WorkerId::new("w"), fence);
+        let claimed = state.claim_jobs(&claim).await.unwrap();
+        let ids: Vec<JobId> = claimed.jobs.iter().map(|claimed| claimed.job.id).collect();
+        let expected: Vec<JobId> = (0..10).map(|number| id(1_001 + round * 10 + number)).collect();
+        assert_eq!(ids, expected);
+    }
+}
