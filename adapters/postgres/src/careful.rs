@@ -1,0 +1,305 @@
+//! Ends that touch other chains than their own: those that somebody waits for, continuations with blockers, and ends from
+//! outside. One at a time, everything locked before anything is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement, UnblockedJob};
+use queuert::{AttemptError, ChainId, JobId, JobStatus, StateError, Timestamp};
+use uuid::Uuid;
+
+use crate::change::{Change, Destination};
+use crate::claim::{lost, standings};
+use crate::core::{Core, integer};
+use crate::create::{NewRow, write};
+use crate::error::corrupt;
+use crate::lock::Locked;
+use crate::lock_set::{Scope, lock};
+use crate::row::{self, StoredJob};
+use crate::session::{Session, query};
+
+/// Settles one end. Where the session does not wait and something is locked, nothing has changed.
+pub(crate) async fn settle_carefully(
+    session: &mut Session<'_>,
+    core: &Core,
+    settlement: &Settlement,
+) -> Result<Settled, StateError> {
+    let chain_of = core.render("SELECT chain_id FROM {schema}.job WHERE id = $1");
+    let found = session.fetch(query(&chain_of).bind(settlement.job.as_uuid())).await?;
+    let Some(chain) = found.first().map(|found| row::get(found, 0)).transpose()? else {
+        return Ok(Settled::Lost(lost(None)));
+    };
+    let chain = ChainId::from_uuid(chain);
+    let locked = core.lock_chains(session, [chain]).await?;
+    if !locked.busy.is_empty() {
+        // What is lost stays lost, whoever holds the chain.
+        return Ok(match stale(session, core, settlement).await? {
+            Some(answer) => answer,
+            None => Settled::Busy,
+        });
+    }
+    let stored = match locked.latest.get(&chain) {
+        Some(stored) if stored.job.id == settlement.job => stored,
+        // Gone, or not the latest job of its chain any more.
+        _ => {
+            let answer = stale(session, core, settlement).await?;
+            return Ok(answer.unwrap_or(Settled::Lost(lost(Some(JobStatus::Completed)))));
+        }
+    };
+    if let Err(answer) = authorise(settlement, stored) {
+        return Ok(answer);
+    }
+    let now = locked.now.ok_or_else(|| corrupt("a lock has no time"))?;
+    let interrupted = settlement.authority == Authority::Outside && stored.job.status == JobStatus::Running;
+    let mut applied = Applied {
+        interrupted,
+        ..Applied::default()
+    };
+    match &settlement.outcome {
+        Outcome::Finish { .. } => {
+            let Some(dependants) = lock_dependants(session, core, stored).await? else {
+                return Ok(Settled::Busy);
+            };
+            core.change(session, &[change(settlement, stored, now)], now).await?;
+            applied.unblocked = unblock(session, core, dependants).await?;
+        }
+        Outcome::Continue { next } => match lock_blockers(session, core, chain, next).await? {
+            Blockers::Busy => return Ok(Settled::Busy),
+            Blockers::Refused(refusal) => return Ok(Settled::Refused(refusal)),
+            Blockers::Locked(blockers) => {
+                let row = successor(next, stored, &blockers);
+                if let Err(refusal) = write(session, core, std::slice::from_ref(&row)).await? {
+                    return Ok(Settled::Refused(refusal));
+                }
+                applied.next = Some(row.status());
+                core.change(session, &[change(settlement, stored, now)], now).await?;
+                core.mark_awaited(session, blockers.latest.values()).await?;
+            }
+        },
+        _ => core.change(session, &[change(settlement, stored, now)], now).await?,
+    }
+    Ok(Settled::Applied(applied))
+}
+
+/// The answer if the job is not the caller's any more, without locking anything.
+async fn stale(session: &mut Session<'_>, core: &Core, settlement: &Settlement) -> Result<Option<Settled>, StateError> {
+    let standings = standings(session, core, std::iter::once(settlement.job)).await?;
+    let Some(standing) = standings.get(&settlement.job) else {
+        return Ok(Some(Settled::Lost(lost(None))));
+    };
+    Ok(match &settlement.authority {
+        Authority::Fence { fence, .. } if standing.fence == Some(fence.as_uuid()) => None,
+        Authority::Fence { fence, .. } if standing.settled_fence == Some(fence.as_uuid()) => {
+            Some(Settled::Repeated(standing.status))
+        }
+        Authority::Outside if standing.status.is_open() => None,
+        _ => Some(Settled::Lost(lost(Some(standing.status)))),
+    })
+}
+
+/// Whether the caller may settle the job, which is locked.
+fn authorise(settlement: &Settlement, stored: &StoredJob) -> Result<(), Settled> {
+    let status = stored.job.status;
+    match &settlement.authority {
+        Authority::Fence { fence, .. } => match &stored.job.lease {
+            Some(lease) if lease.fence == *fence => Ok(()),
+            _ if stored.settled_fence == Some(fence.as_uuid()) => Err(Settled::Repeated(status)),
+            _ => Err(Settled::Lost(lost(Some(status)))),
+        },
+        Authority::Outside if status.is_open() => Ok(()),
+        Authority::Outside => Err(Settled::Lost(lost(Some(status)))),
+    }
+}
+
+/// What the end writes to the job itself.
+fn change(settlement: &Settlement, stored: &StoredJob, now: Timestamp) -> Change {
+    let job = &stored.job;
+    let (fence, completed_by) = match &settlement.authority {
+        Authority::Fence { fence, worker } => (Some(fence.as_uuid()), Some(worker.as_str().to_owned())),
+        Authority::Outside => (None, None),
+    };
+    let completed = |is_final, output| Destination::Completed {
+        ended_at: now,
+        is_final,
+        completed_by: completed_by.clone(),
+        output,
+    };
+    let failed = |message: &str| {
+        Some(AttemptError {
+            attempt: job.attempt,
+            at: now,
+            message: message.to_owned(),
+        })
+    };
+    // One that was blocked, and is settled from outside, stays blocked.
+    let waiting = match stored.remaining {
+        Some(remaining) => Destination::Blocked { remaining },
+        None => Destination::Pending,
+    };
+    let unspent = job.attempt.saturating_sub(u32::from(job.status == JobStatus::Running));
+    let mut change = match &settlement.outcome {
+        Outcome::Finish { output } => Change::of(stored, completed(true, Some(output.clone()))),
+        Outcome::Continue { .. } => Change::of(stored, completed(false, None)),
+        Outcome::Retry { schedule, error } => Change {
+            scheduled_at: schedule.resolve(now),
+            error: failed(error),
+            ..Change::of(stored, waiting)
+        },
+        Outcome::Bury { error } => {
+            let dead = Destination::Stopped {
+                status: JobStatus::Dead,
+                ended_at: now,
+            };
+            Change {
+                error: failed(error),
+                ..Change::of(stored, dead)
+            }
+        }
+        Outcome::Release => Change {
+            attempt: unspent,
+            ..Change::of(stored, waiting)
+        },
+        Outcome::Snooze { schedule } => Change {
+            scheduled_at: schedule.resolve(now),
+            attempt: unspent,
+            ..Change::of(stored, waiting)
+        },
+    };
+    change.settled_fence = fence.or(change.settled_fence);
+    change
+}
+
+/// The jobs that the end of the chain may unblock, each with its edges to the chain; `None` if one is locked and the
+/// session does not wait. The chain is locked, so nobody can become one of them meanwhile.
+async fn lock_dependants(
+    session: &mut Session<'_>,
+    core: &Core,
+    stored: &StoredJob,
+) -> Result<Option<BTreeMap<Uuid, i32>>, StateError> {
+    let mut dependants = BTreeMap::new();
+    if !stored.awaited {
+        return Ok(Some(dependants));
+    }
+    let skip = if session.waits { "" } else { " SKIP LOCKED" };
+    let text = format!(
+        "WITH edges AS MATERIALIZED (SELECT b.job_id, count(*)::integer AS edges FROM {{schema}}.blocker AS b \
+         WHERE b.chain_id = $1 GROUP BY b.job_id), \
+         locked AS MATERIALIZED (SELECT w.id FROM {{schema}}.waiting AS w \
+         WHERE w.id = ANY (ARRAY(SELECT job_id FROM edges)) ORDER BY w.id FOR UPDATE{skip}) \
+         SELECT e.job_id, e.edges, EXISTS (SELECT 1 FROM locked AS l WHERE l.id = e.job_id), \
+         EXISTS (SELECT 1 FROM {{schema}}.waiting AS w WHERE w.id = e.job_id) FROM edges AS e"
+    );
+    let text = core.render(&text);
+    loop {
+        let search = query(&text).bind(stored.job.chain_id.as_uuid());
+        let mut slipped = false;
+        for found in session.fetch(search).await? {
+            let (locked, waits) = (row::get::<bool>(&found, 2)?, row::get::<bool>(&found, 3)?);
+            if locked {
+                dependants.insert(row::get(&found, 0)?, row::get(&found, 1)?);
+            }
+            slipped |= waits && !locked;
+        }
+        match (slipped, session.waits) {
+            (false, _) => return Ok(Some(dependants)),
+            (true, false) => return Ok(None),
+            // Another transaction took a row away while we waited. Either the job waits no more, or its row is a new
+            // one, and it must not be forgotten.
+            (true, true) => {}
+        }
+    }
+}
+
+/// Takes edges away, and makes the jobs pending that have none left. As a statement of its own, after the locks.
+async fn unblock(
+    session: &mut Session<'_>,
+    core: &Core,
+    dependants: BTreeMap<Uuid, i32>,
+) -> Result<Vec<UnblockedJob>, StateError> {
+    if dependants.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (jobs, edges): (Vec<Uuid>, Vec<i32>) = dependants.into_iter().unzip();
+    let unblock = query(&core.sql.unblock).bind(jobs).bind(edges).bind(core.step());
+    let rows = session.fetch(unblock).await?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let (job, chain, number): (Uuid, Uuid, i32) = (row::get(row, 0)?, row::get(row, 1)?, row::get(row, 2)?);
+        found.push((JobId::from_uuid(job), ChainId::from_uuid(chain), number));
+    }
+    core.name_types(session, found.iter().map(|(_, _, number)| *number))
+        .await?;
+    let named = found.into_iter().map(|(job, chain, number)| {
+        let missing = || corrupt(format!("there is no job type with the number {number}"));
+        let type_name = core.types.name(number).ok_or_else(missing)?;
+        Ok(UnblockedJob { job, chain, type_name })
+    });
+    named.collect()
+}
+
+enum Blockers {
+    Locked(Locked),
+    Busy,
+    Refused(Refusal),
+}
+
+/// Locks the chains that the next job is to wait for, and all that these wait for: two continuations that close a circle
+/// together would not see each other unless each holds the whole way that it has looked at.
+async fn lock_blockers(
+    session: &mut Session<'_>,
+    core: &Core,
+    chain: ChainId,
+    next: &NewJob,
+) -> Result<Blockers, StateError> {
+    let wanted: BTreeSet<ChainId> = next.blockers.iter().copied().collect();
+    let roots: Vec<ChainId> = wanted.iter().copied().collect();
+    let (_, mut held) = lock(session, core, Scope::Way(&roots)).await?;
+    if !held.busy.is_empty() {
+        return Ok(Blockers::Busy);
+    }
+    let exists = |id: &ChainId| *id == chain || held.latest.contains_key(id);
+    let missing = next.blockers.iter().find(|id| !exists(id)).copied();
+    if crate::create::taken(session, core, std::iter::once(next.id))
+        .await?
+        .contains(&next.id)
+    {
+        return Ok(Blockers::Refused(Refusal::IdTaken(next.id)));
+    }
+    if let Some(missing) = missing {
+        return Ok(Blockers::Refused(Refusal::BlockerNotFound {
+            job: next.id,
+            chain: missing,
+        }));
+    }
+    let mut closing: BTreeSet<ChainId> = BTreeSet::new();
+    let ids: Vec<Uuid> = wanted.iter().map(|id| id.as_uuid()).collect();
+    for found in session.fetch(query(&core.sql.ways).bind(ids)).await? {
+        if row::get::<Uuid>(&found, 1)? == chain.as_uuid() {
+            closing.insert(ChainId::from_uuid(row::get(&found, 0)?));
+        }
+    }
+    Ok(match next.blockers.iter().find(|id| closing.contains(id)) {
+        Some(blocker) => Blockers::Refused(Refusal::BlockerCycle {
+            job: next.id,
+            chain: *blocker,
+        }),
+        None => {
+            held.latest.retain(|id, _| wanted.contains(id));
+            Blockers::Locked(held)
+        }
+    })
+}
+
+fn successor<'a>(next: &'a NewJob, stored: &'a StoredJob, blockers: &Locked) -> NewRow<'a> {
+    let open = |chain: &&ChainId| blockers.status(chain) != Some(JobStatus::Completed);
+    NewRow {
+        job: next,
+        chain: stored.job.chain_id,
+        chain_type: &stored.job.chain_type,
+        chain_index: stored.job.chain_index + 1,
+        chain_created_at: Some(stored.chain_created_at),
+        key: None,
+        keyed: stored.keyed,
+        awaited: stored.awaited,
+        remaining: integer(next.blockers.iter().filter(open).count()),
+    }
+}

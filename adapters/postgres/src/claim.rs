@@ -1,0 +1,403 @@
+//! Taking jobs, keeping them, and taking them back.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use queuert::adapter::{ClaimJobs, ClaimType, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
+use queuert::{AbortReason, AttemptError, Fence, JobId, JobStatus, StateError, Timestamp};
+use uuid::Uuid;
+
+use crate::change::{Change, Destination};
+use crate::core::{Core, count};
+use crate::query::blockers_of;
+use crate::row::{self, JOB_COLUMNS, StoredJob};
+use crate::session::{Session, query};
+
+/// When to look again for a due job that was locked: soon, but not in a hot loop.
+const LOCKED_JOB_DELAY: Duration = Duration::from_millis(50);
+
+/// How many due jobs are moved over per type and statement, as written in the statement.
+const PROMOTED_AT_ONCE: i64 = 1_000;
+
+/// How often jobs that have become due are moved over before a claim, at most.
+const PROMOTIONS: usize = 100;
+
+/// How far past locked rows a claim looks, at most.
+const FARTHEST: usize = 1_000_000;
+
+/// The claim: one ordered, limited branch per type, merged as far as rows are needed; each row is locked only when it
+/// is taken from the merge, and those that are locked are skipped. Limits of branches are literals, because a plan for
+/// any limit would sort the backlog. If a job has become due that still lies apart, nothing is taken, unless told so
+/// ($6): it must be moved over first, or the order would be wrong.
+///
+/// $1 types, $2 how many, $3 leases, $4 worker, $5 fence. Columns of a job, then the rank, the time, when the next job
+/// is due that lies apart, and, if fewer than asked for were taken, how many rows there were. One row without a job if
+/// there is none.
+pub(crate) fn statement(types: usize, reach: usize) -> String {
+    let branches: Vec<String> = (1..=types)
+        .map(|place| {
+            format!(
+                "(SELECT r.ctid AS tid, r.rank, r.id FROM {{schema}}.ready AS r WHERE r.type_id = ($1::integer[])[{place}] \
+                 ORDER BY r.rank, r.id LIMIT {reach})"
+            )
+        })
+        .collect();
+    let branches = branches.join(" UNION ALL ");
+    format!(
+        // A claim that is forgotten in a crash of the server is a job that is ready again, and the fence refuses the
+        // old attempt: no reason to wait for the disk.
+        "WITH clock AS MATERIALIZED (\
+         SELECT {{now}} AS now, set_config('synchronous_commit', 'off', true) AS quick), \
+         ahead AS MATERIALIZED (SELECT min(x.at) AS at FROM unnest($1::integer[]) AS t(id) CROSS JOIN LATERAL (\
+         SELECT l.scheduled_at AS at FROM {{schema}}.later AS l WHERE l.type_id = t.id \
+         ORDER BY l.scheduled_at LIMIT 1) AS x), \
+         m AS MATERIALIZED (SELECT b.tid FROM ({branches}) AS b ORDER BY b.rank, b.id LIMIT {reach}), \
+         d AS (DELETE FROM {{schema}}.ready WHERE ctid = ANY (ARRAY(\
+         SELECT l.tid FROM m CROSS JOIN LATERAL (\
+         SELECT r.ctid AS tid FROM {{schema}}.ready AS r WHERE r.ctid = m.tid FOR UPDATE SKIP LOCKED) AS l \
+         WHERE $6::boolean OR coalesce((SELECT at FROM ahead) > (SELECT now FROM clock), true) \
+         LIMIT $2::bigint)) RETURNING *), \
+         c AS MATERIALIZED (SELECT d.*, CASE WHEN t.lease > 9223372036854775807 - clock.now THEN 9223372036854775807 \
+         ELSE clock.now + t.lease END AS leased_until, clock.now AS claimed_at \
+         FROM d JOIN unnest($1::integer[], $3::bigint[]) AS t(id, lease) ON t.id = d.type_id CROSS JOIN clock), \
+         r AS (INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, \
+         priority, awaited, fence, owner, settled_fence) \
+         SELECT c.id, c.leased_until, c.scheduled_at, c.claimed_at, c.type_id, c.attempt + 1, c.claims + 1, c.priority, \
+         c.awaited, $5::uuid, $4::text, c.settled_fence FROM c) \
+         SELECT x.*, clock.now, ahead.at, CASE WHEN (SELECT count(*) FROM d) < $2::bigint \
+         THEN (SELECT count(*) FROM m) END FROM clock CROSS JOIN ahead LEFT JOIN (\
+         SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text AS output, 2 AS status, \
+         j.priority, c.attempt + 1 AS attempt, c.claims + 1 AS claims, j.max_attempts, j.created_at, c.scheduled_at, \
+         c.claimed_at AS started_at, NULL::bigint AS ended_at, NULL::text AS completed_by, e.attempt AS failed, \
+         e.at AS failed_at, e.message, $4::text AS owner, c.leased_until, $5::uuid AS fence, j.dedup_key, \
+         j.trace_context, j.keyed, j.blockers, 3 AS place, c.awaited, c.settled_fence, j.chain_created_at, \
+         NULL::integer AS remaining, c.rank FROM c JOIN {{schema}}.job AS j ON j.id = c.id \
+         LEFT JOIN LATERAL (SELECT f.attempt, f.at, f.message FROM {{schema}}.failure AS f \
+         WHERE c.claims > 0 AND f.id = c.id OFFSET 0) AS e ON true) AS x ON true"
+    )
+}
+
+/// What one claim statement found.
+struct Taken {
+    jobs: Vec<(i64, StoredJob)>,
+    now: Timestamp,
+    /// When the next job is due that still lies apart.
+    ahead: Option<Timestamp>,
+    /// How many rows it looked at, if it took fewer than it was asked for.
+    seen: Option<usize>,
+}
+
+pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
+    let mut seen = HashSet::new();
+    let types: Vec<&ClaimType> = claim
+        .types
+        .iter()
+        .filter(|claimed| seen.insert(&claimed.name))
+        .collect();
+    core.intern(session, types.iter().map(|claimed| &claimed.name)).await?;
+    let mut numbers = Vec::with_capacity(types.len());
+    for claimed in &types {
+        numbers.push(core.type_number(&claimed.name)?);
+    }
+    let mut reach = reach(claim.limit);
+    let mut taken = take(session, core, claim, &types, &numbers, reach, false).await?;
+    if taken.jobs.is_empty() && taken.ahead.is_some_and(|ahead| ahead <= taken.now) {
+        promote(session, core, &numbers).await?;
+        taken = take(session, core, claim, &types, &numbers, reach, true).await?;
+    }
+    // All that was in reach and not taken is locked: what lies behind it must not wait for that.
+    while taken.jobs.is_empty() && taken.seen == Some(reach) && reach < FARTHEST {
+        reach *= 10;
+        taken = take(session, core, claim, &types, &numbers, reach, true).await?;
+    }
+    let next_due = next_due(&taken, claim.limit);
+    let mut jobs = taken.jobs;
+    // Rows come back in the order in which they lie in the table.
+    jobs.sort_unstable_by_key(|(rank, stored)| (*rank, stored.job.id));
+    let waited = jobs.iter().filter(|(_, stored)| stored.blockers > 0);
+    let waited: Vec<JobId> = waited.map(|(_, stored)| stored.job.id).collect();
+    let mut blockers = blockers_of(session, core, &waited).await?;
+    let jobs = jobs.into_iter().map(|(_, stored)| ClaimedJob {
+        blockers: blockers.remove(&stored.job.id).unwrap_or_default(),
+        job: stored.job,
+    });
+    Ok(Claimed {
+        jobs: jobs.collect(),
+        next_due,
+    })
+}
+
+/// How many rows to look at for a number of jobs: some may be locked. One of a few numbers, so that there are few
+/// different statements.
+fn reach(limit: usize) -> usize {
+    let mut class = 1;
+    while class < limit && class < FARTHEST / 10 {
+        class *= 10;
+    }
+    (class * 4 + 100).max(limit.min(FARTHEST))
+}
+
+fn next_due(taken: &Taken, limit: usize) -> Option<Duration> {
+    if taken.jobs.len() >= limit {
+        return None;
+    }
+    let skipped = taken.seen.is_some_and(|seen| seen > taken.jobs.len());
+    let apart = taken.ahead.map(|ahead| match ahead <= taken.now {
+        // It was locked, or there were too many of them to be moved over in one go.
+        true => LOCKED_JOB_DELAY,
+        false => ahead.saturating_duration_since(taken.now),
+    });
+    match skipped {
+        true => Some(apart.map_or(LOCKED_JOB_DELAY, |apart| apart.min(LOCKED_JOB_DELAY))),
+        false => apart,
+    }
+}
+
+async fn take(
+    session: &mut Session<'_>,
+    core: &Core,
+    claim: &ClaimJobs,
+    types: &[&ClaimType],
+    numbers: &[i32],
+    reach: usize,
+    anyway: bool,
+) -> Result<Taken, StateError> {
+    let leases = types.iter().map(|claimed| micros(claimed.lease));
+    let statement = query(&core.claim_statement(numbers.len(), reach))
+        .bind(numbers.to_vec())
+        .bind(count(claim.limit))
+        .bind(leases.collect::<Vec<i64>>())
+        .bind(claim.worker.as_str().to_owned())
+        .bind(claim.fence.as_uuid())
+        .bind(anyway);
+    let mut rows = session.fetch(statement).await?;
+    let Some(any) = rows.first() else {
+        return Err(crate::error::corrupt("a claim has no answer"));
+    };
+    let mut taken = Taken {
+        jobs: Vec::new(),
+        now: Timestamp::from_micros(row::get(any, JOB_COLUMNS + 1)?),
+        ahead: row::time(any, JOB_COLUMNS + 2)?,
+        seen: row::get::<Option<i64>>(any, JOB_COLUMNS + 3)?.map(|seen| usize::try_from(seen).unwrap_or_default()),
+    };
+    if row::get::<Option<Uuid>>(any, 0)?.is_none() {
+        rows.clear();
+    }
+    let jobs = row::jobs(session, core, &rows).await?;
+    for (found, stored) in rows.iter().zip(jobs) {
+        taken.jobs.push((row::get(found, JOB_COLUMNS)?, stored));
+    }
+    Ok(taken)
+}
+
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Moves over what has become due.
+async fn promote(session: &mut Session<'_>, core: &Core, types: &[i32]) -> Result<(), StateError> {
+    for _ in 0..PROMOTIONS {
+        let promote = query(&core.sql.promote).bind(types.to_vec()).bind(core.step());
+        let rows = session.fetch(promote).await?;
+        let moved = rows.first().map(|found| row::get::<i64>(found, 0)).transpose()?;
+        if moved.unwrap_or_default() < PROMOTED_AT_ONCE {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn renew(
+    session: &mut Session<'_>,
+    core: &Core,
+    renewals: &[RenewLease],
+) -> Result<Vec<Renewal>, StateError> {
+    let mut ordered: Vec<&RenewLease> = renewals.iter().collect();
+    ordered.sort_unstable_by_key(|renewal| renewal.job);
+    let renew = query(&core.sql.renew)
+        .bind(ordered.iter().map(|renewal| renewal.job.as_uuid()).collect::<Vec<_>>())
+        .bind(
+            ordered
+                .iter()
+                .map(|renewal| renewal.fence.as_uuid())
+                .collect::<Vec<_>>(),
+        )
+        .bind(ordered.iter().map(|renewal| micros(renewal.lease)).collect::<Vec<_>>());
+    let mut renewed: HashMap<(Uuid, Uuid), Timestamp> = HashMap::new();
+    for found in session.fetch(renew).await? {
+        let until = Timestamp::from_micros(row::get(&found, 2)?);
+        renewed.insert((row::get(&found, 0)?, row::get(&found, 1)?), until);
+    }
+    let until = |renewal: &RenewLease| renewed.get(&(renewal.job.as_uuid(), renewal.fence.as_uuid()));
+    let missing = renewals.iter().filter(|renewal| until(renewal).is_none());
+    let standings = standings(session, core, missing.map(|renewal| renewal.job)).await?;
+    let answers = renewals.iter().map(|renewal| match until(renewal) {
+        Some(until) => Renewal::Renewed(*until),
+        None => match held(standings.get(&renewal.job), renewal.fence) {
+            Ok(()) => Renewal::Busy,
+            Err(reason) => Renewal::Lost(reason),
+        },
+    });
+    Ok(answers.collect())
+}
+
+/// Where a job stands, for those who thought that it was theirs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub(crate) status: JobStatus,
+    pub(crate) fence: Option<Uuid>,
+    pub(crate) settled_fence: Option<Uuid>,
+    /// Whether some job has its chain as blocker.
+    pub(crate) awaited: bool,
+}
+
+pub(crate) async fn standings(
+    session: &mut Session<'_>,
+    core: &Core,
+    jobs: impl Iterator<Item = JobId>,
+) -> Result<HashMap<JobId, Standing>, StateError> {
+    let ids: Vec<Uuid> = jobs.map(|job| job.as_uuid()).collect();
+    let mut standings = HashMap::with_capacity(ids.len());
+    if ids.is_empty() {
+        return Ok(standings);
+    }
+    for found in session.fetch(query(&core.sql.standing).bind(ids)).await? {
+        let job = JobId::from_uuid(row::get(&found, 0)?);
+        let status = row::status(row::get(&found, 1)?);
+        let standing = Standing {
+            status: status.ok_or_else(|| crate::error::corrupt(format!("job {job} has an unknown status")))?,
+            fence: row::get(&found, 2)?,
+            settled_fence: row::get(&found, 3)?,
+            awaited: row::get(&found, 4)?,
+        };
+        standings.insert(job, standing);
+    }
+    Ok(standings)
+}
+
+/// Whether the job runs under the fence, and why not.
+pub(crate) fn held(standing: Option<&Standing>, fence: Fence) -> Result<(), AbortReason> {
+    match standing {
+        Some(standing) if standing.fence == Some(fence.as_uuid()) => Ok(()),
+        standing => Err(lost(standing.map(|standing| standing.status))),
+    }
+}
+
+/// Why a job is not the caller's, from its status; `None` if the row is gone.
+pub(crate) fn lost(status: Option<JobStatus>) -> AbortReason {
+    match status {
+        None => AbortReason::NotFound,
+        Some(JobStatus::Completed) => AbortReason::AlreadyCompleted,
+        Some(JobStatus::Cancelled) => AbortReason::Cancelled,
+        Some(_) => AbortReason::TakenByAnotherWorker,
+    }
+}
+
+/// Whether the job runs under the fence. Its row is locked, so it stays true.
+pub(crate) async fn hold(
+    session: &mut Session<'_>,
+    core: &Core,
+    job: JobId,
+    fence: Fence,
+) -> Result<Result<(), AbortReason>, StateError> {
+    let hold = || query(&core.sql.hold).bind(job.as_uuid()).bind(fence.as_uuid());
+    if !session.fetch(hold()).await?.is_empty() {
+        return Ok(Ok(()));
+    }
+    // A statement of its own, which sees what made the first one fail. A fence does not come back.
+    let standings = standings(session, core, std::iter::once(job)).await?;
+    match held(standings.get(&job), fence) {
+        Err(reason) => Ok(Err(reason)),
+        // The transaction of the claim committed in between.
+        Ok(()) => {
+            let held = !session.fetch(hold()).await?.is_empty();
+            Ok(held.then_some(()).ok_or(AbortReason::TakenByAnotherWorker))
+        }
+    }
+}
+
+/// Whether some lease has expired, without locking anything.
+pub(crate) async fn has_expired(session: &mut Session<'_>, core: &Core, reap: &ReapLeases) -> Result<bool, StateError> {
+    let text = "SELECT 1 FROM {schema}.running AS r WHERE r.leased_until <= {now} AND r.type_id = ANY ($1::integer[]) \
+                AND r.id <> ALL ($2::uuid[]) LIMIT 1";
+    core.find_types(session, reap.types.iter().map(|reaped| &reaped.name))
+        .await?;
+    let search = query(&core.render(text))
+        .bind(reaped_types(core, reap))
+        .bind(excepted(reap));
+    Ok(!session.fetch(search).await?.is_empty())
+}
+
+fn reaped_types(core: &Core, reap: &ReapLeases) -> Vec<i32> {
+    let types = reap.types.iter().filter_map(|reaped| core.types.number(&reaped.name));
+    types.collect()
+}
+
+fn excepted(reap: &ReapLeases) -> Vec<Uuid> {
+    reap.except.iter().map(|job| job.as_uuid()).collect()
+}
+
+/// Takes expired leases, oldest first. In a transaction: the rows are taken away first and put elsewhere after.
+pub(crate) async fn reap(
+    session: &mut Session<'_>,
+    core: &Core,
+    reap: &ReapLeases,
+) -> Result<Vec<ReapedJob>, StateError> {
+    let text = "WITH d AS (DELETE FROM {schema}.running WHERE ctid = ANY (ARRAY(\
+         SELECT r.ctid FROM {schema}.running AS r WHERE r.leased_until <= {now} AND r.type_id = ANY ($1::integer[]) \
+         AND r.id <> ALL ($2::uuid[]) ORDER BY r.leased_until, r.id LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) RETURNING *) \
+         SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text, 2, j.priority, \
+         d.attempt, d.claims, j.max_attempts, j.created_at, d.scheduled_at, d.started_at, NULL::bigint, NULL::text, \
+         NULL::integer, NULL::bigint, NULL::text, d.owner, d.leased_until, d.fence, j.dedup_key, j.trace_context, \
+         j.keyed, j.blockers, 3, d.awaited, d.settled_fence, j.chain_created_at, NULL::integer, {now} \
+         FROM d JOIN {schema}.job AS j ON j.id = d.id ORDER BY d.leased_until, d.id";
+    let search = query(&core.render(text))
+        .bind(reaped_types(core, reap))
+        .bind(excepted(reap))
+        .bind(count(reap.limit));
+    let rows = session.fetch(search).await?;
+    let Some(now) = rows.last().map(|last| row::get(last, JOB_COLUMNS)).transpose()? else {
+        return Ok(Vec::new());
+    };
+    let now = Timestamp::from_micros(now);
+    let mut reaped = Vec::with_capacity(rows.len());
+    let mut changes = Vec::with_capacity(rows.len());
+    for mut stored in row::jobs(session, core, &rows).await? {
+        let Some(lease) = stored.job.lease.take() else {
+            continue;
+        };
+        let job = &mut stored.job;
+        let allowed = reap.types.iter().find(|reaped| reaped.name == job.type_name);
+        let allowed = job.max_attempts.or(allowed.map(|reaped| reaped.max_attempts));
+        let to = if allowed.is_some_and(|allowed| job.attempt >= allowed) {
+            job.status = JobStatus::Dead;
+            job.ended_at = Some(now);
+            Destination::Stopped {
+                status: JobStatus::Dead,
+                ended_at: now,
+            }
+        } else {
+            job.status = JobStatus::Pending;
+            job.scheduled_at = now;
+            Destination::Pending
+        };
+        let error = AttemptError {
+            attempt: job.attempt,
+            at: now,
+            message: format!("the lease of worker {} expired at {}", lease.owner, lease.until),
+        };
+        job.last_error = Some(error.clone());
+        changes.push(Change {
+            from: None,
+            error: Some(error),
+            ..Change::of(&stored, to)
+        });
+        reaped.push(ReapedJob {
+            owner: lease.owner,
+            expired_at: lease.until,
+            job: stored.job,
+        });
+    }
+    core.change(session, &changes, now).await?;
+    Ok(reaped)
+}

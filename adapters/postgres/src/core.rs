@@ -1,0 +1,104 @@
+//! What all verbs share: the statements, the settings, and what the process remembers.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use queuert::{StateError, Timestamp};
+use sqlx::{AssertSqlSafe, PgPool, SqlSafeStr, SqlStr};
+
+use crate::claim;
+use crate::row;
+use crate::session::{Session, query};
+use crate::settle::Shape;
+use crate::sql::Statements;
+use crate::types::Types;
+
+/// The server's clock, not the start of the transaction, in microseconds since 1970.
+pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) pool: PgPool,
+    pub(crate) sql: Statements,
+    pub(crate) types: Types,
+    pub(crate) ageing_step: Duration,
+    /// The schema's name, quoted.
+    schema: String,
+    /// Statements whose text depends on the call, by their template.
+    rendered: Mutex<HashMap<String, SqlStr>>,
+    /// Claims by the number of types and of rows to look at.
+    claims: Mutex<HashMap<(usize, usize), SqlStr>>,
+    /// Settlements by what is in the batch.
+    settlements: Mutex<HashMap<Shape, SqlStr>>,
+}
+
+impl Core {
+    pub(crate) fn new(pool: PgPool, schema: &str, ageing_step: Duration) -> Self {
+        Self {
+            pool,
+            sql: Statements::new(schema),
+            types: Types::default(),
+            ageing_step,
+            schema: quote(schema),
+            rendered: Mutex::default(),
+            claims: Mutex::default(),
+            settlements: Mutex::default(),
+        }
+    }
+
+    /// A template with the schema's name in place of `{schema}` and the time in place of `{now}`. The text is remembered, so there must not be too many
+    /// different ones.
+    pub(crate) fn render(&self, template: &str) -> SqlStr {
+        let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = rendered.get(template) {
+            return text.clone();
+        }
+        let text = self.complete(template);
+        rendered.insert(template.to_owned(), text.clone());
+        text
+    }
+
+    pub(crate) fn claim_statement(&self, types: usize, reach: usize) -> SqlStr {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = || self.complete(&claim::statement(types, reach));
+        claims.entry((types, reach)).or_insert_with(text).clone()
+    }
+
+    pub(crate) fn settle_statement(&self, shape: Shape) -> SqlStr {
+        let mut settlements = self.settlements.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = || self.complete(&shape.statement());
+        settlements.entry(shape).or_insert_with(text).clone()
+    }
+
+    /// The same without remembering it.
+    pub(crate) fn complete(&self, template: &str) -> SqlStr {
+        let text = template.replace("{now}", NOW).replace("{schema}", &self.schema);
+        AssertSqlSafe(text).into_sql_str()
+    }
+
+    /// The ageing step in microseconds.
+    pub(crate) fn step(&self) -> i64 {
+        i64::try_from(self.ageing_step.as_micros()).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) async fn now(&self, session: &mut Session<'_>) -> Result<Timestamp, StateError> {
+        let rows = session.fetch(query(&self.sql.now)).await?;
+        let now = rows.first().map(|found| row::get(found, 0)).transpose()?;
+        Ok(Timestamp::from_micros(now.unwrap_or_default()))
+    }
+}
+
+/// A name as Postgres reads it back, whatever is in it.
+pub(crate) fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+pub(crate) fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Attempts and the like are kept in four bytes.
+pub(crate) fn integer(number: impl TryInto<i32>) -> i32 {
+    number.try_into().unwrap_or(i32::MAX)
+}

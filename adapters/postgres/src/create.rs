@@ -1,0 +1,502 @@
+//! Starting chains.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
+use queuert::{ChainId, DeduplicationScope, JobId, JobStatus, Schedule, StateError, Timestamp, TypeName};
+use uuid::Uuid;
+
+use crate::change::{Change, Destination};
+use crate::core::{Core, count, integer};
+use crate::error::{corrupt, is_unique_violation, translate};
+use crate::lock::Locked;
+use crate::lock_set::{Scope, lock};
+use crate::row;
+use crate::session::{Session, query};
+
+/// Whether nothing has to be looked at before the chains are written.
+pub(crate) fn is_simple(chains: &[NewChain]) -> bool {
+    chains
+        .iter()
+        .all(|chain| chain.deduplication.is_none() && chain.job.blockers.is_empty())
+}
+
+/// A schedule as two numbers of which one is set: the time, or the delay.
+pub(crate) fn split(schedule: Schedule) -> (Option<i64>, Option<i64>) {
+    match schedule {
+        Schedule::Now => (None, Some(0)),
+        Schedule::After(delay) => (None, Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX))),
+        Schedule::At(time) => (Some(time.as_micros()), None),
+    }
+}
+
+/// The scheduled time of a row with columns `at` and `delay`, never in the past. `now` is the time.
+pub(crate) const SCHEDULED: &str = "CASE WHEN u.at IS NOT NULL THEN greatest(u.at, clock.now) \
+     WHEN u.delay > 9223372036854775807 - clock.now THEN 9223372036854775807 ELSE clock.now + u.delay END";
+
+/// $1 ids, $2 types, $3 priorities, $4 most attempts, $5 trace contexts, $6 inputs, $7 the ageing step, $8 times,
+/// $9 delays. The payloads go into one table only, so the arrays are read twice rather than kept.
+fn simple_statement(all_now: bool) -> String {
+    let job = "WITH clock AS MATERIALIZED (SELECT {now} AS now), new_job AS (\
+         INSERT INTO {schema}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, created_at, \
+         blockers, priority, keyed, max_attempts, trace_context, input) \
+         SELECT u.id, u.id, 0, u.type_id, u.type_id, clock.now, clock.now, 0, u.priority, false, u.max_attempts, \
+         u.trace_context, u.input FROM unnest($1::uuid[], $2::integer[], $3::smallint[], $4::bigint[], $5::text[], \
+         $6::text[]) AS u(id, type_id, priority, max_attempts, trace_context, input) CROSS JOIN clock)";
+    let ready = "INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited)";
+    if all_now {
+        return format!(
+            "{job} {ready} SELECT u.id, clock.now - u.priority * $7::bigint, clock.now, u.type_id, 0, 0, u.priority, false \
+             FROM unnest($1::uuid[], $2::integer[], $3::smallint[]) AS u(id, type_id, priority) CROSS JOIN clock"
+        );
+    }
+    format!(
+        "{job}, new AS MATERIALIZED (SELECT u.id, u.type_id, u.priority, {SCHEDULED} AS scheduled_at \
+         FROM unnest($1::uuid[], $2::integer[], $3::smallint[], $8::bigint[], $9::bigint[]) \
+         AS u(id, type_id, priority, at, delay) CROSS JOIN clock), new_later AS (\
+         INSERT INTO {{schema}}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited) \
+         SELECT new.id, new.scheduled_at, new.type_id, 0, 0, new.priority, false \
+         FROM new CROSS JOIN clock WHERE new.scheduled_at > clock.now) \
+         {ready} SELECT new.id, new.scheduled_at - new.priority * $7::bigint, new.scheduled_at, new.type_id, 0, 0, \
+         new.priority, false FROM new CROSS JOIN clock WHERE new.scheduled_at <= clock.now"
+    )
+}
+
+/// Starts chains that have neither keys nor blockers, in one statement; `None` if an id is taken, and nothing was done.
+pub(crate) async fn create_simply(
+    session: &mut Session<'_>,
+    core: &Core,
+    chains: &[NewChain],
+) -> Result<Option<Vec<CreatedChain>>, StateError> {
+    core.intern(session, chains.iter().map(|chain| &chain.job.type_name))
+        .await?;
+    let all_now = chains.iter().all(|chain| chain.job.schedule == Schedule::Now);
+    let size = chains.len();
+    let (mut ids, mut types, mut priorities) = (
+        Vec::with_capacity(size),
+        Vec::with_capacity(size),
+        Vec::with_capacity(size),
+    );
+    let (mut max_attempts, mut traces, mut inputs) = (
+        Vec::with_capacity(size),
+        Vec::with_capacity(size),
+        Vec::with_capacity(size),
+    );
+    let (mut times, mut delays) = (Vec::new(), Vec::new());
+    for NewChain { job, .. } in chains {
+        ids.push(job.id.as_uuid());
+        types.push(core.type_number(&job.type_name)?);
+        priorities.push(job.priority);
+        max_attempts.push(job.max_attempts.map(i64::from));
+        traces.push(writable(job.trace_context.as_deref(), job.id)?.map(str::to_owned));
+        inputs.push(writable(Some(job.input.as_str()), job.id)?.map(str::to_owned));
+        if !all_now {
+            let (time, delay) = split(job.schedule);
+            times.push(time);
+            delays.push(delay);
+        }
+    }
+    let mut insert = query(&core.render(&simple_statement(all_now)))
+        .bind(ids)
+        .bind(types)
+        .bind(priorities)
+        .bind(max_attempts)
+        .bind(traces)
+        .bind(inputs)
+        .bind(core.step());
+    if !all_now {
+        insert = insert.bind(times).bind(delays);
+    }
+    match session.try_fetch(insert).await {
+        Ok(_) => {}
+        Err(error) if is_unique_violation(&error) => return Ok(None),
+        Err(error) => return Err(translate(error)),
+    }
+    let created = chains.iter().map(|chain| CreatedChain {
+        id: chain.job.id.as_chain(),
+        status: JobStatus::Pending,
+        deduplicated: false,
+    });
+    Ok(Some(created.collect()))
+}
+
+/// Refuses a text that Postgres cannot keep before it spoils a transaction.
+pub(crate) fn writable(text: Option<&str>, job: JobId) -> Result<Option<&str>, StateError> {
+    match text {
+        Some(text) if text.contains('\0') => Err(corrupt(format!(
+            "a text of job {job} contains a NUL character, which Postgres cannot keep"
+        ))),
+        text => Ok(text),
+    }
+}
+
+/// A chain or a later job that is about to be written.
+#[derive(Debug)]
+pub(crate) struct NewRow<'a> {
+    pub(crate) job: &'a NewJob,
+    pub(crate) chain: ChainId,
+    pub(crate) chain_type: &'a TypeName,
+    pub(crate) chain_index: u32,
+    /// `None` for a chain that begins now.
+    pub(crate) chain_created_at: Option<Timestamp>,
+    pub(crate) key: Option<&'a str>,
+    /// Whether its chain was started with a key.
+    pub(crate) keyed: bool,
+    /// Whether a job has its chain as blocker.
+    pub(crate) awaited: bool,
+    /// Its edges to chains that have not completed.
+    pub(crate) remaining: i32,
+}
+
+impl NewRow<'_> {
+    pub(crate) fn status(&self) -> JobStatus {
+        match self.remaining {
+            0 => JobStatus::Pending,
+            _ => JobStatus::Blocked,
+        }
+    }
+}
+
+/// Starts chains, all or none. Everything is looked up before anything is written, so a refusal leaves nothing behind.
+pub(crate) async fn create(
+    session: &mut Session<'_>,
+    core: &Core,
+    chains: &[NewChain],
+) -> Result<Result<Vec<CreatedChain>, Refusal>, StateError> {
+    core.intern(session, chains.iter().map(|chain| &chain.job.type_name))
+        .await?;
+    for chain in chains {
+        writable(Some(chain.job.input.as_str()), chain.job.id)?;
+        writable(chain.job.trace_context.as_deref(), chain.job.id)?;
+        writable(
+            chain.deduplication.as_ref().map(|wanted| wanted.key.as_str()),
+            chain.job.id,
+        )?;
+    }
+    let duplicates = find_duplicates(session, core, chains).await?;
+    let blockers = chains
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| !duplicates.contains_key(place))
+        .flat_map(|(_, chain)| chain.job.blockers.iter().copied());
+    let blockers: Vec<ChainId> = blockers.collect();
+    let (_, locked) = lock(session, core, Scope::Chains(&blockers)).await?;
+    let plan = plan(chains, &duplicates, &locked);
+    if let Some(refusal) = plan.refusal {
+        // An earlier item, or this very one, may be refused for its id; that comes first.
+        let taken = taken_id(session, core, &chains[..plan.created.len() + 1], &duplicates).await?;
+        return Ok(Err(taken.unwrap_or(refusal)));
+    }
+    if plan.rows.is_empty() {
+        return Ok(Ok(plan.created));
+    }
+    match write(session, core, &plan.rows).await? {
+        Err(refusal) => return Ok(Err(refusal)),
+        Ok(now) => insert_keys(session, core, &plan.rows, now).await?,
+    }
+    core.mark_awaited(session, locked.latest.values()).await?;
+    Ok(Ok(plan.created))
+}
+
+/// What is to be written.
+struct Plan<'a> {
+    created: Vec<CreatedChain>,
+    rows: Vec<NewRow<'a>>,
+    /// Why the item after the last created one cannot be.
+    refusal: Option<Refusal>,
+}
+
+fn plan<'a>(chains: &'a [NewChain], duplicates: &HashMap<usize, CreatedChain>, locked: &Locked) -> Plan<'a> {
+    let mut plan = Plan {
+        created: Vec::with_capacity(chains.len()),
+        rows: Vec::with_capacity(chains.len()),
+        refusal: None,
+    };
+    let mut fresh: HashMap<ChainId, usize> = HashMap::new();
+    for (place, chain) in chains.iter().enumerate() {
+        let job = &chain.job;
+        // What was created in this very call is newer than what the store had.
+        let earlier = earlier_duplicate(chains, &plan.created, place);
+        if let Some(found) = earlier.or_else(|| duplicates.get(&place).cloned()) {
+            plan.created.push(CreatedChain {
+                deduplicated: true,
+                ..found
+            });
+            continue;
+        }
+        let exists = |chain: &ChainId| fresh.contains_key(chain) || locked.latest.contains_key(chain);
+        if let Some(missing) = job.blockers.iter().find(|chain| !exists(chain)) {
+            plan.refusal = Some(Refusal::BlockerNotFound {
+                job: job.id,
+                chain: *missing,
+            });
+            return plan;
+        }
+        let open = |chain: &&ChainId| locked.status(chain) != Some(JobStatus::Completed);
+        for blocker in &job.blockers {
+            if let Some(row) = fresh.get(blocker) {
+                plan.rows[*row].awaited = true;
+            }
+        }
+        let id = job.id.as_chain();
+        let key = chain.deduplication.as_ref().map(|wanted| wanted.key.as_str());
+        let row = NewRow {
+            job,
+            chain: id,
+            chain_type: &job.type_name,
+            chain_index: 0,
+            chain_created_at: None,
+            key,
+            keyed: key.is_some(),
+            awaited: false,
+            remaining: integer(job.blockers.iter().filter(open).count()),
+        };
+        fresh.insert(id, plan.rows.len());
+        plan.created.push(CreatedChain {
+            id,
+            status: row.status(),
+            deduplicated: false,
+        });
+        plan.rows.push(row);
+    }
+    plan
+}
+
+/// Writes new jobs with their edges, or says whose id is taken and leaves nothing behind. Returns the time of creation.
+pub(crate) async fn write(
+    session: &mut Session<'_>,
+    core: &Core,
+    rows: &[NewRow<'_>],
+) -> Result<Result<Timestamp, Refusal>, StateError> {
+    let now = core.now(session).await?;
+    let mut seen = HashSet::new();
+    if let Some(twice) = rows.iter().find(|row| !seen.insert(row.job.id)) {
+        // A store that had the id before would refuse the first of the two, or another one before it.
+        let taken = taken(session, core, rows.iter().map(|row| row.job.id)).await?;
+        let first = rows.iter().find(|row| taken.contains(&row.job.id)).unwrap_or(twice);
+        return Ok(Err(Refusal::IdTaken(first.job.id)));
+    }
+    let inserted: HashSet<Uuid> = insert_jobs(session, core, rows, now).await?;
+    if let Some(taken) = rows.iter().find(|row| !inserted.contains(&row.job.id.as_uuid())) {
+        // Nobody has seen the others, and the caller's transaction goes on without them.
+        let delete = core.render("DELETE FROM {schema}.job WHERE id = ANY ($1::uuid[])");
+        let inserted: Vec<Uuid> = inserted.into_iter().collect();
+        session.execute(query(&delete).bind(inserted)).await?;
+        return Ok(Err(Refusal::IdTaken(taken.job.id)));
+    }
+    let mut changes = Vec::with_capacity(rows.len());
+    for row in rows {
+        changes.push(Change {
+            job: row.job.id,
+            from: None,
+            to: match row.remaining {
+                0 => Destination::Pending,
+                remaining => Destination::Blocked { remaining },
+            },
+            scheduled_at: row.job.schedule.resolve(now),
+            attempt: 0,
+            claims: 0,
+            started_at: None,
+            settled_fence: None,
+            awaited: row.awaited,
+            type_number: core.type_number(&row.job.type_name)?,
+            priority: row.job.priority,
+            chain: row.chain,
+            chain_type_number: core.type_number(row.chain_type)?,
+            chain_created_at: row.chain_created_at.unwrap_or(now),
+            keyed: row.keyed,
+            error: None,
+        });
+    }
+    core.change(session, &changes, now).await?;
+    insert_edges(session, core, rows).await?;
+    Ok(Ok(now))
+}
+
+async fn insert_jobs(
+    session: &mut Session<'_>,
+    core: &Core,
+    rows: &[NewRow<'_>],
+    now: Timestamp,
+) -> Result<HashSet<Uuid>, StateError> {
+    let (mut ids, mut chains, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut types, mut chain_types, mut chain_times) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut times, mut blockers, mut priorities, mut keyed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut max_attempts, mut keys, mut traces, mut inputs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        ids.push(row.job.id.as_uuid());
+        chains.push(row.chain.as_uuid());
+        indexes.push(integer(row.chain_index));
+        types.push(core.type_number(&row.job.type_name)?);
+        chain_types.push(core.type_number(row.chain_type)?);
+        chain_times.push(row.chain_created_at.unwrap_or(now).as_micros());
+        times.push(now.as_micros());
+        blockers.push(integer(row.job.blockers.len()));
+        priorities.push(row.job.priority);
+        keyed.push(row.keyed);
+        max_attempts.push(row.job.max_attempts.map(i64::from));
+        keys.push(row.key.map(str::to_owned));
+        traces.push(row.job.trace_context.clone());
+        inputs.push(row.job.input.as_str().to_owned());
+    }
+    let insert = query(&core.sql.insert_jobs)
+        .bind(ids)
+        .bind(chains)
+        .bind(indexes)
+        .bind(types)
+        .bind(chain_types)
+        .bind(chain_times)
+        .bind(times)
+        .bind(blockers)
+        .bind(priorities)
+        .bind(keyed)
+        .bind(max_attempts)
+        .bind(keys)
+        .bind(traces)
+        .bind(inputs);
+    let found = session.fetch(insert).await?;
+    found.iter().map(|found| row::get(found, 0)).collect()
+}
+
+async fn insert_edges(session: &mut Session<'_>, core: &Core, rows: &[NewRow<'_>]) -> Result<(), StateError> {
+    let (mut jobs, mut positions, mut chains) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        for (position, chain) in row.job.blockers.iter().enumerate() {
+            jobs.push(row.job.id.as_uuid());
+            positions.push(integer(position));
+            chains.push(chain.as_uuid());
+        }
+    }
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let insert = query(&core.sql.insert_blockers).bind(jobs).bind(positions).bind(chains);
+    session.execute(insert).await
+}
+
+async fn insert_keys(
+    session: &mut Session<'_>,
+    core: &Core,
+    rows: &[NewRow<'_>],
+    now: Timestamp,
+) -> Result<(), StateError> {
+    let (mut types, mut chains, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        if let Some(key) = row.key {
+            types.push(core.type_number(&row.job.type_name)?);
+            chains.push(row.chain.as_uuid());
+            keys.push(key.to_owned());
+        }
+    }
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let insert = query(&core.sql.insert_keys)
+        .bind(now.as_micros())
+        .bind(types)
+        .bind(chains)
+        .bind(keys);
+    session.execute(insert).await
+}
+
+/// The first item to be created whose id exists, or is given twice.
+async fn taken_id(
+    session: &mut Session<'_>,
+    core: &Core,
+    chains: &[NewChain],
+    duplicates: &HashMap<usize, CreatedChain>,
+) -> Result<Option<Refusal>, StateError> {
+    let new = |(place, chain): (usize, &NewChain)| (!duplicates.contains_key(&place)).then_some(chain.job.id);
+    let ids: Vec<JobId> = chains.iter().enumerate().filter_map(new).collect();
+    let mut taken = taken(session, core, ids.iter().copied()).await?;
+    let first = ids.into_iter().find(|id| !taken.insert(*id));
+    Ok(first.map(Refusal::IdTaken))
+}
+
+/// Those of the ids that exist.
+pub(crate) async fn taken(
+    session: &mut Session<'_>,
+    core: &Core,
+    ids: impl Iterator<Item = JobId>,
+) -> Result<HashSet<JobId>, StateError> {
+    let ids: Vec<Uuid> = ids.map(|id| id.as_uuid()).collect();
+    let found = session.fetch(query(&core.sql.taken_ids).bind(ids)).await?;
+    found
+        .iter()
+        .map(|found| row::get(found, 0).map(JobId::from_uuid))
+        .collect()
+}
+
+/// For each item with a key, by place: the newest chain in the store that counts. The keys stay locked.
+async fn find_duplicates(
+    session: &mut Session<'_>,
+    core: &Core,
+    chains: &[NewChain],
+) -> Result<HashMap<usize, CreatedChain>, StateError> {
+    let mut places = Vec::new();
+    let mut locks = BTreeSet::new();
+    for (place, chain) in chains.iter().enumerate() {
+        if let Some(wanted) = &chain.deduplication {
+            places.push((place, wanted));
+            locks.insert((core.type_number(&chain.job.type_name)?, wanted.key.clone()));
+        }
+    }
+    if places.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let (lock_types, lock_keys): (Vec<i32>, Vec<String>) = locks.into_iter().unzip();
+    let lock = query(&core.sql.lock_keys).bind(lock_types).bind(lock_keys);
+    session.execute(lock).await?;
+    let now = core.now(session).await?;
+    let (mut types, mut keys, mut ended, mut since) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut except, mut except_of) = (Vec::new(), Vec::new());
+    for (number, (place, wanted)) in (1..).zip(&places) {
+        types.push(core.type_number(&chains[*place].job.type_name)?);
+        keys.push(wanted.key.clone());
+        ended.push(wanted.scope == DeduplicationScope::Any);
+        let oldest = wanted.window.map(|window| now.saturating_sub(window).as_micros());
+        since.push(oldest.unwrap_or(i64::MIN));
+        for chain in &wanted.except {
+            except.push(chain.as_uuid());
+            except_of.push(count(number));
+        }
+    }
+    let search = query(&core.sql.duplicates)
+        .bind(types)
+        .bind(keys)
+        .bind(ended)
+        .bind(since)
+        .bind(except)
+        .bind(except_of);
+    let mut duplicates = HashMap::new();
+    for found in session.fetch(search).await? {
+        let number = usize::try_from(row::get::<i64>(&found, 0)?).unwrap_or_default();
+        let status = row::status(row::get(&found, 2)?);
+        if let (Some((place, _)), Some(status)) = (places.get(number.wrapping_sub(1)), status) {
+            let id = ChainId::from_uuid(row::get(&found, 1)?);
+            let existing = CreatedChain {
+                id,
+                status,
+                deduplicated: true,
+            };
+            duplicates.insert(*place, existing);
+        }
+    }
+    Ok(duplicates)
+}
+
+/// An earlier item of the call with the same type and key, newest first. It was created now and is open, so it lies in
+/// any window and counts in any scope.
+fn earlier_duplicate(chains: &[NewChain], created: &[CreatedChain], place: usize) -> Option<CreatedChain> {
+    let wanted = chains[place].deduplication.as_ref()?;
+    let earlier = chains.iter().zip(created).filter(|(chain, one)| {
+        !one.deduplicated
+            && chain.job.type_name == chains[place].job.type_name
+            && chain
+                .deduplication
+                .as_ref()
+                .is_some_and(|other| other.key == wanted.key)
+            && !wanted.except.contains(&one.id)
+    });
+    earlier.map(|(_, one)| one.clone()).max_by_key(|one| one.id)
+}

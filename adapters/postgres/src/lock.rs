@@ -1,0 +1,152 @@
+//! The lock of a chain: the row of its latest job, in whichever table it is.
+
+use std::collections::{HashMap, HashSet};
+
+use queuert::{ChainId, JobStatus, StateError, Timestamp};
+use uuid::Uuid;
+
+use crate::core::Core;
+use crate::error::corrupt;
+use crate::row::{self, JOB_COLUMNS, Place, StoredJob};
+use crate::session::{Session, query};
+
+/// How often a chain may slip away, each time because another transaction has changed it, before something is wrong.
+const MANY_ROUNDS: usize = 10_000;
+
+/// Chains that are locked until the transaction ends.
+#[derive(Debug, Default)]
+pub(crate) struct Locked {
+    /// The latest job of each, as it is since the lock was granted. Chains that do not exist are not in it.
+    pub(crate) latest: HashMap<ChainId, StoredJob>,
+    /// Those that another transaction has locked, if the session does not wait.
+    pub(crate) busy: HashSet<ChainId>,
+    /// The time after the last lock was granted.
+    pub(crate) now: Option<Timestamp>,
+}
+
+impl Locked {
+    pub(crate) fn status(&self, chain: &ChainId) -> Option<JobStatus> {
+        self.latest.get(chain).map(|stored| stored.job.status)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.latest.extend(other.latest);
+        self.busy.extend(other.busy);
+        self.now = other.now.or(self.now);
+    }
+}
+
+impl Core {
+    /// Locks chains. Ids that are no chain's are left out of the answer.
+    pub(crate) async fn lock_chains(
+        &self,
+        session: &mut Session<'_>,
+        chains: impl IntoIterator<Item = ChainId>,
+    ) -> Result<Locked, StateError> {
+        let mut ids: Vec<Uuid> = chains.into_iter().map(|chain| chain.as_uuid()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut locked = Locked::default();
+        let text = lock_statement(session.waits);
+        for _ in 0..MANY_ROUNDS {
+            if ids.is_empty() {
+                return Ok(locked);
+            }
+            let rows = session.fetch(query(&self.render(&text)).bind(ids.clone())).await?;
+            let mut missed = Vec::new();
+            let mut jobs = Vec::new();
+            for found in &rows {
+                match (row::get::<Option<Uuid>>(found, 1)?, row::get::<bool>(found, 2)?) {
+                    (None, _) => {}
+                    (Some(job), true) => jobs.push(job),
+                    (Some(_), false) => missed.push(row::get::<Uuid>(found, 0)?),
+                }
+            }
+            let round = self.read_locked(session, jobs, &mut missed).await?;
+            locked.add(round);
+            if !session.waits {
+                locked.busy.extend(missed.drain(..).map(ChainId::from_uuid));
+            }
+            // Who waited for a row that has moved meanwhile looks again where it is now.
+            ids = missed;
+            ids.sort_unstable();
+        }
+        Err(corrupt(format!(
+            "the latest job of chain {} is in none of the tables",
+            ids.first().copied().unwrap_or_default()
+        )))
+    }
+
+    /// Reads jobs whose rows have been locked, as a statement of its own that sees what their former holders left.
+    async fn read_locked(
+        &self,
+        session: &mut Session<'_>,
+        jobs: Vec<Uuid>,
+        missed: &mut Vec<Uuid>,
+    ) -> Result<Locked, StateError> {
+        let mut locked = Locked::default();
+        if jobs.is_empty() {
+            return Ok(locked);
+        }
+        let rows = session.fetch(query(&self.sql.jobs_by_id).bind(jobs)).await?;
+        if let Some(last) = rows.last() {
+            locked.now = row::time(last, JOB_COLUMNS)?;
+        }
+        for stored in row::jobs(session, self, &rows).await? {
+            // A completed job that is not the last one any more: the chain went on while we waited.
+            if stored.place == Place::Result && stored.awaited {
+                missed.push(stored.job.chain_id.as_uuid());
+            } else {
+                locked.latest.insert(stored.job.chain_id, stored);
+            }
+        }
+        Ok(locked)
+    }
+
+    /// Says of chains, whose lock the caller has, that some job has them as blockers.
+    pub(crate) async fn mark_awaited<'a>(
+        &self,
+        session: &mut Session<'_>,
+        chains: impl IntoIterator<Item = &'a StoredJob>,
+    ) -> Result<(), StateError> {
+        let mut by_place: HashMap<Place, Vec<Uuid>> = HashMap::new();
+        for stored in chains {
+            if !stored.awaited && stored.place != Place::Result {
+                by_place.entry(stored.place).or_default().push(stored.job.id.as_uuid());
+            }
+        }
+        for (place, ids) in by_place {
+            let update = self.render(&format!(
+                "UPDATE {{schema}}.{} SET awaited = true WHERE id = ANY ($1::uuid[])",
+                place.table()
+            ));
+            session.execute(query(&update).bind(ids)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// $1 chains. Each with its latest job, if it exists, and whether that job's row is locked now. Table after table, in
+/// order of id in each.
+fn lock_statement(waits: bool) -> String {
+    let skip = if waits { "" } else { " SKIP LOCKED" };
+    let latest = crate::sql::LATEST_ID;
+    let mut text = format!(
+        "WITH wanted AS MATERIALIZED (SELECT c.id AS chain_id, {latest} AS job_id FROM unnest($1::uuid[]) AS c(id))"
+    );
+    let mut all = Vec::new();
+    for place in Place::ALL {
+        let table = place.table();
+        text.push_str(&format!(
+            ", in_{table} AS MATERIALIZED (SELECT x.id FROM {{schema}}.{table} AS x \
+             WHERE x.id = ANY (ARRAY(SELECT job_id FROM wanted)) ORDER BY x.id FOR UPDATE{skip})"
+        ));
+        all.push(format!("SELECT id FROM in_{table}"));
+    }
+    text.push_str(&format!(
+        ", locked AS MATERIALIZED ({}) SELECT w.chain_id, w.job_id, \
+         EXISTS (SELECT 1 FROM locked AS l WHERE l.id = w.job_id) FROM wanted AS w",
+        all.join(" UNION ALL ")
+    ));
+    text
+}

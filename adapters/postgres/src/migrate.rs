@@ -1,0 +1,314 @@
+//! The schema: created and brought up to date by whoever connects first.
+
+use std::time::Duration;
+
+use queuert::StateError;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+use crate::core::quote;
+use crate::error::{has_code, misconfigured, translate};
+
+/// One step of the schema, as plain SQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Migration {
+    /// Its number, from one.
+    pub version: u32,
+    /// What it does.
+    pub name: &'static str,
+    /// Its statements, with the name of the schema in place. Run them in one transaction.
+    pub sql: String,
+}
+
+const STEPS: &[(&str, &str)] = &[
+    ("jobs", include_str!("../migrations/0001_jobs.sql")),
+    ("maintainer", include_str!("../migrations/0002_maintainer.sql")),
+];
+
+/// The ledger. It is this library's own: migrations of the application never meet it.
+const LEDGER: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (version integer PRIMARY KEY, name text NOT NULL, \
+     applied_at timestamptz NOT NULL DEFAULT now())";
+
+/// What the role must be able to use.
+pub(crate) const TABLES: [&str; 14] = [
+    "blocker",
+    "failure",
+    "job",
+    "job_type",
+    "key_lock",
+    "later",
+    "maintainer",
+    "migration",
+    "open_key",
+    "ready",
+    "result",
+    "running",
+    "stopped",
+    "waiting",
+];
+
+/// The length that Postgres keeps of a name.
+const LONGEST_NAME: usize = 63;
+
+/// How often to try again when others create the same things at the same moment.
+const MANY_TRIES: u32 = 200;
+
+/// All steps of the schema, in order.
+pub(crate) fn migrations(schema: &str) -> Result<Vec<Migration>, StateError> {
+    check_name(schema)?;
+    let steps = (1..).zip(STEPS).map(|(version, (name, sql))| {
+        let mut text = String::new();
+        if version == 1 {
+            text.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {{schema}};\n\n{LEDGER};\n\n"));
+        }
+        text.push_str(&step(version, name, sql));
+        Migration {
+            version,
+            name,
+            sql: render(&text, schema),
+        }
+    });
+    Ok(steps.collect())
+}
+
+fn step(version: u32, name: &str, sql: &str) -> String {
+    format!("{sql}\nINSERT INTO {{schema}}.migration (version, name) VALUES ({version}, '{name}');\n")
+}
+
+fn render(template: &str, schema: &str) -> String {
+    template.replace("{schema}", &quote(schema))
+}
+
+/// Refuses what Postgres would cut off or reserve.
+pub(crate) fn check_name(schema: &str) -> Result<(), StateError> {
+    let fits = !schema.is_empty() && schema.len() <= LONGEST_NAME && !schema.contains('\0');
+    if fits && !schema.starts_with("pg_") {
+        return Ok(());
+    }
+    Err(misconfigured(format!(
+        "the schema name `{}` cannot be used: take 1 to {LONGEST_NAME} bytes, not starting with `pg_`",
+        schema.escape_debug()
+    )))
+}
+
+/// What is in the database.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// There is no schema of this name.
+    NoSchema,
+    /// Steps are missing after this version.
+    Behind(u32),
+    /// Up to date.
+    Current,
+}
+
+/// Brings the schema up to date, unless told not to, and checks that the role can work with it.
+pub(crate) async fn install(connection: &mut PgConnection, schema: &str, migrate: bool) -> Result<(), StateError> {
+    check_name(schema)?;
+    let found = look(connection, schema).await?;
+    if found != Found::Current {
+        if !migrate {
+            return Err(misconfigured(format!(
+                "the schema {} is missing or out of date, and migrating was switched off; apply `PostgresState::migrations`",
+                quote(schema)
+            )));
+        }
+        may_migrate(connection, schema, &found).await?;
+        apply(connection, schema).await?;
+    }
+    may_work(connection, schema).await
+}
+
+async fn look(connection: &mut PgConnection, schema: &str) -> Result<Found, StateError> {
+    // In a transaction, so that a pooler keeps the statements together.
+    let mut transaction = connection.begin().await.map_err(translate)?;
+    let found = inspect(&mut transaction, schema).await?;
+    transaction.commit().await.map_err(translate)?;
+    Ok(found)
+}
+
+/// What is there, without writing anything.
+///
+/// # Errors
+///
+/// Misconfigured if it is newer than this code, or if tables of somebody else have our names.
+async fn inspect(connection: &mut PgConnection, schema: &str) -> Result<Found, StateError> {
+    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)")
+        .bind(schema)
+        .persistent(false)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(translate)?;
+    if !exists {
+        return Ok(Found::NoSchema);
+    }
+    let columns: Vec<(String, String)> = sqlx::query_as(
+        "SELECT c.relname::text, a.attname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+         JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = 1 \
+         WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY ($2)",
+    )
+    .bind(schema)
+    .bind(TABLES.map(str::to_owned).to_vec())
+    .persistent(false)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(translate)?;
+    match columns.iter().find(|(table, _)| table == "migration") {
+        Some((_, first)) if first == "version" => {}
+        Some(_) => return Err(foreign("migration", schema)),
+        None => {
+            return match columns.first() {
+                Some((table, _)) => Err(foreign(table, schema)),
+                None => Ok(Found::Behind(0)),
+            };
+        }
+    }
+    may_work(connection, schema).await?;
+    let version = version_of(connection, schema).await.map_err(translate)??;
+    let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
+    match version {
+        _ if version > known => Err(misconfigured(format!(
+            "the schema {} is of version {version}, this program knows versions up to {known}; update the program",
+            quote(schema)
+        ))),
+        _ if version == known => Ok(Found::Current),
+        _ => Ok(Found::Behind(version)),
+    }
+}
+
+fn foreign(table: &str, schema: &str) -> StateError {
+    misconfigured(format!(
+        "the schema {} has a table `{table}` that is not queuert's; choose another schema with `.schema(..)`",
+        quote(schema)
+    ))
+}
+
+/// Whether the role may create what is missing.
+async fn may_migrate(connection: &mut PgConnection, schema: &str, found: &Found) -> Result<(), StateError> {
+    let rights = "SELECT quote_ident(current_user::text), quote_ident(current_database()::text), CASE WHEN $2 \
+         THEN has_database_privilege(current_database(), 'CREATE') ELSE has_schema_privilege($1, 'CREATE') END";
+    let mut transaction = connection.begin().await.map_err(translate)?;
+    let row = sqlx::query(rights)
+        .bind(schema)
+        .bind(*found == Found::NoSchema)
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(translate)?;
+    transaction.commit().await.map_err(translate)?;
+    let (role, database): (String, String) = (row.get(0), row.get(1));
+    if row.get(2) {
+        return Ok(());
+    }
+    let grant = match found {
+        Found::NoSchema => format!("GRANT CREATE ON DATABASE {database} TO {role}"),
+        _ => format!("GRANT USAGE, CREATE ON SCHEMA {} TO {role}", quote(schema)),
+    };
+    Err(misconfigured(format!(
+        "the role may not create the tables of queuert; run `{grant}`, or apply `PostgresState::migrations` as the owner"
+    )))
+}
+
+/// Whether the role may do what the verbs do. All that is missing is named at once.
+async fn may_work(connection: &mut PgConnection, schema: &str) -> Result<(), StateError> {
+    let rights = "SELECT c.relname::text, p.name, quote_ident(current_user::text), \
+         has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace AS n \
+         LEFT JOIN (pg_class AS c CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p(name)) \
+         ON c.relnamespace = n.oid AND c.relname = ANY ($2) AND (c.relname <> 'migration' OR p.name = 'SELECT') \
+         AND NOT has_table_privilege(c.oid, p.name) WHERE n.nspname = $1 ORDER BY 2, 1";
+    let mut transaction = connection.begin().await.map_err(translate)?;
+    let rows = sqlx::query(rights)
+        .bind(schema)
+        .bind(TABLES.map(str::to_owned).to_vec())
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(translate)?;
+    transaction.commit().await.map_err(translate)?;
+    let mut grants = Vec::new();
+    for row in &rows {
+        let role: String = row.get(2);
+        if !row.get::<bool, _>(3) {
+            grants.push(format!("GRANT USAGE ON SCHEMA {} TO {role}", quote(schema)));
+        }
+        if let (Some(table), Some(right)) = (row.get::<Option<String>, _>(0), row.get::<Option<String>, _>(1)) {
+            grants.push(format!("GRANT {right} ON {}.{table} TO {role}", quote(schema)));
+        }
+    }
+    grants.dedup();
+    if grants.is_empty() {
+        return Ok(());
+    }
+    Err(misconfigured(format!(
+        "the role lacks rights; run as the owner: {}",
+        grants.join("; ")
+    )))
+}
+
+/// Applies the missing steps. Of many processes that start at once, one has the ledger locked and does it; the others
+/// wait for the lock, look again and find it done. Before there is a ledger they collide on the names of schema and
+/// ledger, and the losers try again.
+async fn apply(connection: &mut PgConnection, schema: &str) -> Result<(), StateError> {
+    for attempt in 0..MANY_TRIES {
+        match try_apply(connection, schema).await {
+            Ok(done) => return done,
+            Err(error) if collided(&error) => {
+                let pause = fastrand::u64(1..=10 + u64::from(attempt.min(40)));
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+            Err(error) => return Err(translate(error)),
+        }
+    }
+    Err(misconfigured(format!(
+        "the schema {} could not be created, because others kept creating parts of it; start again",
+        quote(schema)
+    )))
+}
+
+/// Whether another process created the same thing at the same moment, or a deadlock was found.
+fn collided(error: &sqlx::Error) -> bool {
+    // unique_violation (in the catalogue), duplicate_schema, duplicate_table, duplicate_object, deadlock_detected,
+    // serialization_failure, internal_error ("tuple concurrently updated").
+    ["23505", "42P06", "42P07", "42710", "40P01", "40001", "XX000"]
+        .iter()
+        .any(|code| has_code(error, code))
+}
+
+async fn try_apply(connection: &mut PgConnection, schema: &str) -> Result<Result<(), StateError>, sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)")
+        .bind(schema)
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await?;
+    let mut prepare = String::new();
+    if !exists {
+        // Only then: `IF NOT EXISTS` asks for the right to create one even if there is nothing to do.
+        prepare.push_str("CREATE SCHEMA IF NOT EXISTS {schema}; ");
+    }
+    prepare.push_str(LEDGER);
+    prepare.push_str("; LOCK TABLE {schema}.migration IN ACCESS EXCLUSIVE MODE");
+    // Quietly: that the ledger exists already is no news.
+    let prepare = format!("SET LOCAL client_min_messages = warning; {}", render(&prepare, schema));
+    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *transaction).await?;
+    let version = match version_of(&mut transaction, schema).await? {
+        Ok(version) => version,
+        Err(error) => return Ok(Err(error)),
+    };
+    for (number, (name, sql)) in (1..).zip(STEPS).filter(|(number, _)| *number > version) {
+        let text = render(&step(number, name, sql), schema);
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await?;
+    Ok(Ok(()))
+}
+
+/// The version in the ledger.
+async fn version_of(connection: &mut PgConnection, schema: &str) -> Result<Result<u32, StateError>, sqlx::Error> {
+    let version = render("SELECT coalesce(max(version), 0) FROM {schema}.migration", schema);
+    let version: i32 = sqlx::query_scalar(AssertSqlSafe(version))
+        .persistent(false)
+        .fetch_one(connection)
+        .await?;
+    Ok(u32::try_from(version).map_err(|_| foreign("migration", schema)))
+}

@@ -1,0 +1,70 @@
+//! A connection on which verbs run, and how their statements are sent.
+
+use queuert::StateError;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{PgConnection, Postgres, SqlStr};
+
+use crate::error::translate;
+
+pub(crate) type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
+
+/// A connection for the time of one verb.
+#[derive(Debug)]
+pub(crate) struct Session<'c> {
+    connection: &'c mut PgConnection,
+    /// Whether statements are kept prepared on the connection. Not on the caller's, behind which there may be a pooler
+    /// that hands the next transaction to another server process.
+    prepared: bool,
+    /// Whether locks are waited for.
+    pub(crate) waits: bool,
+}
+
+impl<'c> Session<'c> {
+    /// On a connection of the caller, who has begun a transaction.
+    pub(crate) fn of_caller(connection: &'c mut PgConnection) -> Self {
+        Self {
+            connection,
+            prepared: false,
+            waits: true,
+        }
+    }
+
+    pub(crate) fn own(connection: &'c mut PgConnection, prepared: bool) -> Self {
+        Self {
+            connection,
+            prepared,
+            waits: true,
+        }
+    }
+
+    pub(crate) async fn fetch(&mut self, query: Query) -> Result<Vec<PgRow>, StateError> {
+        self.try_fetch(query).await.map_err(translate)
+    }
+
+    /// The same with Postgres's own error, where the caller knows what to make of it.
+    pub(crate) async fn try_fetch(&mut self, query: Query) -> Result<Vec<PgRow>, sqlx::Error> {
+        query.persistent(self.prepared).fetch_all(&mut *self.connection).await
+    }
+
+    /// The same for a statement that is planned anew each time, with what the tables hold now.
+    pub(crate) async fn fetch_once(&mut self, query: Query) -> Result<Vec<PgRow>, StateError> {
+        query
+            .persistent(false)
+            .fetch_all(&mut *self.connection)
+            .await
+            .map_err(translate)
+    }
+
+    pub(crate) async fn execute(&mut self, query: Query) -> Result<(), StateError> {
+        query
+            .persistent(self.prepared)
+            .execute(&mut *self.connection)
+            .await
+            .map(drop)
+            .map_err(translate)
+    }
+}
+
+pub(crate) fn query(sql: &SqlStr) -> Query {
+    sqlx::query(sql.clone())
+}

@@ -1,0 +1,162 @@
+//! The statements whose text is always the same.
+
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+use crate::core::{NOW, quote};
+use crate::row::{CHAIN, FAILURE, JOB, LATEST, STATE};
+
+/// The statements, with the name of the schema in place.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    pub(crate) now: SqlStr,
+    pub(crate) types_by_name: SqlStr,
+    pub(crate) types_by_number: SqlStr,
+    pub(crate) insert_types: SqlStr,
+    /// $1 jobs. A whole job per row, in the order given, and the time.
+    pub(crate) jobs_by_id: SqlStr,
+    /// $1 chains. A whole chain per row, in the order given.
+    pub(crate) chains_by_id: SqlStr,
+    /// $1 jobs. Their blocker chains, whole, in the declared order, each followed by the job.
+    pub(crate) blockers_of: SqlStr,
+    /// $1 jobs. How many edges to chains that have not completed each of them has, if any.
+    pub(crate) open_blockers: SqlStr,
+    /// $1 jobs, $2 positions, $3 chains.
+    pub(crate) insert_blockers: SqlStr,
+    /// $1 jobs. Status, fence and last fence of each, and whether its chain is awaited.
+    pub(crate) standing: SqlStr,
+    pub(crate) renew: SqlStr,
+    pub(crate) hold: SqlStr,
+    pub(crate) promote: SqlStr,
+    pub(crate) lock_keys: SqlStr,
+    pub(crate) duplicates: SqlStr,
+    pub(crate) insert_keys: SqlStr,
+    /// $1 chains.
+    pub(crate) delete_keys: SqlStr,
+    /// $1 chains.
+    pub(crate) reopen_keys: SqlStr,
+    pub(crate) taken_ids: SqlStr,
+    pub(crate) insert_failures: SqlStr,
+    pub(crate) insert_results: SqlStr,
+    pub(crate) insert_stopped: SqlStr,
+    pub(crate) insert_waiting: SqlStr,
+    pub(crate) insert_later: SqlStr,
+    pub(crate) insert_ready: SqlStr,
+    pub(crate) insert_jobs: SqlStr,
+    /// $1 jobs, with how many of their edges have been taken now. Those that have none left.
+    pub(crate) unblock: SqlStr,
+    pub(crate) ways: SqlStr,
+    /// $1 chains. The same without the roots, each once.
+    pub(crate) way: SqlStr,
+    /// Before locks that may have to be let go again, afterwards, and to let them go.
+    pub(crate) lock_savepoint: SqlStr,
+    pub(crate) release_lock_savepoint: SqlStr,
+    pub(crate) undo_lock_savepoint: SqlStr,
+}
+
+/// The latest job of chain `c.id`; null if there is no such chain.
+pub(crate) const LATEST_ID: &str = "coalesce((SELECT n.id FROM {schema}.job AS n WHERE n.chain_id = c.id \
+     AND n.chain_index > 0 ORDER BY n.chain_index DESC LIMIT 1), \
+     (SELECT f.id FROM {schema}.job AS f WHERE f.id = c.id AND f.chain_index = 0))";
+
+impl Statements {
+    pub(crate) fn new(schema: &str) -> Self {
+        let schema = quote(schema);
+        let sql = |text: &str| {
+            let text = text
+                .replace("{now}", NOW)
+                .replace("{latest_id}", LATEST_ID)
+                .replace("{latest}", LATEST)
+                .replace("{state}", STATE)
+                .replace("{schema}", &schema);
+            AssertSqlSafe(text).into_sql_str()
+        };
+        Self {
+            now: sql("SELECT {now}"),
+            types_by_name: sql("SELECT id, name FROM {schema}.job_type WHERE name = ANY ($1::text[])"),
+            types_by_number: sql("SELECT id, name FROM {schema}.job_type WHERE id = ANY ($1::integer[])"),
+            // In order of name, so that two that add the same types do not wait for each other in a circle.
+            insert_types: sql("INSERT INTO {schema}.job_type (name) \
+                 SELECT name FROM unnest($1::text[]) AS u(name) ORDER BY name ON CONFLICT DO NOTHING"),
+            jobs_by_id: sql(&format!(
+                "SELECT {JOB}, {{now}} FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, place) \
+                 JOIN {{schema}}.job AS j ON j.id = u.id CROSS JOIN {STATE} {FAILURE} ORDER BY u.place"
+            )),
+            chains_by_id: sql(&format!(
+                "SELECT {CHAIN} FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, place) \
+                 JOIN {{schema}}.job AS f ON f.id = u.id AND f.chain_index = 0 CROSS JOIN {LATEST} \
+                 CROSS JOIN {STATE} {FAILURE} ORDER BY u.place"
+            )),
+            blockers_of: sql(&format!(
+                "SELECT {CHAIN}, b.job_id FROM {{schema}}.blocker AS b \
+                 JOIN {{schema}}.job AS f ON f.id = b.chain_id AND f.chain_index = 0 CROSS JOIN {LATEST} \
+                 CROSS JOIN {STATE} {FAILURE} WHERE b.job_id = ANY ($1::uuid[]) ORDER BY b.job_id, b.position"
+            )),
+            open_blockers: sql("SELECT b.job_id, count(*)::integer FROM {schema}.blocker AS b \
+                 CROSS JOIN LATERAL (SELECT b.chain_id AS id) AS c WHERE b.job_id = ANY ($1::uuid[]) \
+                 AND NOT EXISTS (SELECT 1 FROM {schema}.result AS r WHERE r.id = {latest_id} AND r.final) \
+                 GROUP BY b.job_id"),
+            insert_blockers: sql("INSERT INTO {schema}.blocker (job_id, position, chain_id) \
+                 SELECT * FROM unnest($1::uuid[], $2::integer[], $3::uuid[])"),
+            standing: sql(&format!(
+                "SELECT j.id, s.status, s.fence, s.settled_fence, s.awaited FROM unnest($1::uuid[]) AS u(id) \
+                 JOIN {{schema}}.job AS j ON j.id = u.id CROSS JOIN {STATE}"
+            )),
+            renew: sql(include_str!("sql/renew.sql")),
+            hold: sql("SELECT 1 FROM {schema}.running WHERE id = $1 AND fence = $2 FOR UPDATE"),
+            promote: sql(include_str!("sql/promote.sql")),
+            // The update changes nothing and writes nothing, but a row that is there already is locked for it.
+            lock_keys: sql("INSERT INTO {schema}.key_lock AS k (type_id, key) \
+                 SELECT type_id, key FROM unnest($1::integer[], $2::text[]) AS u(type_id, key) ORDER BY 1, 2 \
+                 ON CONFLICT (type_id, key) DO UPDATE SET key = excluded.key WHERE false"),
+            duplicates: sql(include_str!("sql/duplicates.sql")),
+            insert_keys: sql("INSERT INTO {schema}.open_key (created_at, type_id, chain_id, key) \
+                 SELECT $1, * FROM unnest($2::integer[], $3::uuid[], $4::text[])"),
+            delete_keys: sql("DELETE FROM {schema}.open_key WHERE chain_id = ANY ($1::uuid[])"),
+            reopen_keys: sql("INSERT INTO {schema}.open_key (created_at, type_id, chain_id, key) \
+                 SELECT created_at, type_id, id, dedup_key FROM {schema}.job \
+                 WHERE id = ANY ($1::uuid[]) AND dedup_key IS NOT NULL ON CONFLICT DO NOTHING"),
+            taken_ids: sql("SELECT id FROM {schema}.job WHERE id = ANY ($1::uuid[])"),
+            insert_failures: sql("INSERT INTO {schema}.failure AS e (id, attempt, at, message) \
+                 SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[]) ON CONFLICT (id) \
+                 DO UPDATE SET attempt = excluded.attempt, at = excluded.at, message = excluded.message"),
+            insert_results: sql(
+                "INSERT INTO {schema}.result (id, scheduled_at, attempt, claims, started_at, \
+                 settled_fence, ended_at, chain_created_at, chain_type_id, final, completed_by, output) \
+                 SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::bigint[], \
+                 $6::uuid[], $7::bigint[], $8::bigint[], $9::integer[], $10::boolean[], $11::text[], $12::text[])",
+            ),
+            insert_stopped: sql(
+                "INSERT INTO {schema}.stopped (id, scheduled_at, attempt, claims, started_at, \
+                 settled_fence, ended_at, chain_created_at, chain_type_id, awaited, status) \
+                 SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::bigint[], \
+                 $6::uuid[], $7::bigint[], $8::bigint[], $9::integer[], $10::boolean[], $11::smallint[])",
+            ),
+            insert_waiting: sql(
+                "INSERT INTO {schema}.waiting (id, scheduled_at, attempt, claims, started_at, \
+                 settled_fence, type_id, priority, awaited, remaining) \
+                 SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::bigint[], \
+                 $6::uuid[], $7::integer[], $8::smallint[], $9::boolean[], $10::integer[])",
+            ),
+            insert_later: sql(
+                "INSERT INTO {schema}.later (id, scheduled_at, attempt, claims, started_at, \
+                 settled_fence, type_id, priority, awaited) \
+                 SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::bigint[], \
+                 $6::uuid[], $7::integer[], $8::smallint[], $9::boolean[])",
+            ),
+            insert_ready: sql(
+                "INSERT INTO {schema}.ready (id, scheduled_at, attempt, claims, started_at, \
+                 settled_fence, type_id, priority, awaited, rank) \
+                 SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::bigint[], \
+                 $6::uuid[], $7::integer[], $8::smallint[], $9::boolean[], $10::bigint[])",
+            ),
+            insert_jobs: sql(include_str!("sql/insert_jobs.sql")),
+            unblock: sql(include_str!("sql/unblock.sql")),
+            ways: sql(include_str!("sql/ways.sql")),
+            way: sql(&include_str!("sql/ways.sql")
+                .replace("SELECT root, id FROM way", "SELECT DISTINCT id FROM way ORDER BY id")),
+            lock_savepoint: sql("SAVEPOINT queuert_lock"),
+            release_lock_savepoint: sql("RELEASE SAVEPOINT queuert_lock"),
+            undo_lock_savepoint: sql("ROLLBACK TO SAVEPOINT queuert_lock"),
+        }
+    }
+}

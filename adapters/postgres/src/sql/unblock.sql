@@ -1,0 +1,23 @@
+-- $1 jobs, each once, $2 how many of its edges have been taken, $3 the ageing step. Moves those that have none left on,
+-- and returns them. Their rows have been locked.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+fewer AS (
+    UPDATE {schema}.waiting AS w SET remaining = w.remaining - u.edges
+    FROM unnest($1::uuid[], $2::integer[]) AS u(id, edges)
+    WHERE w.id = u.id AND w.remaining > u.edges
+    RETURNING w.id
+), free AS (
+    DELETE FROM {schema}.waiting AS w USING unnest($1::uuid[], $2::integer[]) AS u(id, edges)
+    WHERE w.id = u.id AND w.remaining <= u.edges
+    RETURNING w.*
+), later AS (
+    INSERT INTO {schema}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited, started_at, settled_fence)
+    SELECT id, scheduled_at, type_id, attempt, claims, priority, awaited, started_at, settled_fence
+    FROM free CROSS JOIN clock WHERE scheduled_at > now
+), ready AS (
+    INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited, started_at,
+        settled_fence)
+    SELECT id, now - priority * $3::bigint, now, type_id, attempt, claims, priority, awaited, started_at, settled_fence
+    FROM free CROSS JOIN clock WHERE scheduled_at <= now
+)
+SELECT free.id, j.chain_id, free.type_id FROM free JOIN {schema}.job AS j ON j.id = free.id ORDER BY free.id

@@ -1,0 +1,390 @@
+//! The state adapter: every verb of the seam, by itself or in the caller's transaction.
+
+use std::sync::Arc;
+
+use queuert::adapter::{
+    ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain, ReapLeases,
+    ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+};
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+
+use crate::connect::Access;
+use crate::core::Core;
+use crate::error::translate;
+use crate::maintain::Upkeep;
+use crate::migrate::{self, Migration};
+use crate::options::PostgresOptions;
+use crate::session::Session;
+use crate::transaction::{PostgresTransaction, Work};
+use crate::{claim, create, operate, query, settle};
+
+/// Keeps jobs and chains in a Postgres database. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct PostgresState {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    core: Core,
+    access: Access,
+    upkeep: Upkeep,
+}
+
+/// How often a verb that runs by itself is run again after a deadlock, which undoes it: the locks of one call are taken
+/// in order, but a chain may move while they are.
+const DEADLOCKS: usize = 5;
+
+/// Runs a verb of several statements in a transaction of its own, or on the caller's connection. It is undone if it is
+/// refused, and run again if it met a deadlock.
+macro_rules! atomic {
+    ($state:ident, $within:ident, |$session:ident| $verb:expr) => {{
+        if let Some(connection) = $within {
+            let $session = &mut Session::of_caller(connection);
+            return $verb.await;
+        }
+        let mut deadlocks = 0;
+        loop {
+            let mut work = Work::atomic(&$state.inner.access).await?;
+            let answer = {
+                let $session = &mut work.session();
+                $verb.await
+            };
+            match answer {
+                Ok(Ok(answer)) => {
+                    work.finish().await?;
+                    return Ok(Ok(answer));
+                }
+                Ok(Err(refusal)) => {
+                    work.undo().await?;
+                    return Ok(Err(refusal));
+                }
+                Err(error) if error.kind() == StateErrorKind::Conflict && deadlocks < DEADLOCKS => {
+                    deadlocks += 1;
+                    work.undo().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }};
+}
+
+/// Runs a verb that only reads.
+macro_rules! read {
+    ($state:ident, $within:ident, |$session:ident| $verb:expr) => {{
+        if let Some(connection) = $within {
+            let $session = &mut Session::of_caller(connection);
+            return $verb.await;
+        }
+        let mut work = Work::single(&$state.inner.access).await?;
+        let answer = {
+            let $session = &mut work.session();
+            $verb.await?
+        };
+        work.finish().await?;
+        Ok(answer)
+    }};
+}
+
+impl PostgresState {
+    /// Connects with default settings, and brings the schema up to date.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostgresOptions::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`PostgresOptions::connect`].
+    pub async fn connect(url: &str) -> Result<Self, StateError> {
+        Self::options().connect(url).await
+    }
+
+    /// Takes connections from the application's pool, with default settings otherwise.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostgresOptions::from_pool`].
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`PostgresOptions::from_pool`].
+    pub async fn from_pool(pool: PgPool) -> Result<Self, StateError> {
+        Self::options().from_pool(pool).await
+    }
+
+    /// Settings; finish with [`PostgresOptions::connect`] or [`PostgresOptions::from_pool`].
+    pub fn options() -> PostgresOptions {
+        PostgresOptions::default()
+    }
+
+    /// The schema as plain SQL, for those who apply it themselves: one entry per version, in order. A database that has
+    /// them all is not changed by [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// [`Misconfigured`](StateErrorKind::Misconfigured) if the name of the schema cannot be used.
+    pub fn migrations(schema: &str) -> Result<Vec<Migration>, StateError> {
+        migrate::migrations(schema)
+    }
+
+    /// The connections that it uses.
+    pub fn pool(&self) -> &PgPool {
+        &self.inner.access.pool
+    }
+
+    /// Waits until the connections that are in use come back, and closes all of them. Handles that are left fail from
+    /// now on. If it was made from a pool of the application's, that pool is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future closes the connections all the same.
+    pub async fn close(&self) {
+        self.inner.access.pool.close().await;
+    }
+
+    pub(crate) fn with(core: Core, access: Access, upkeep: Upkeep) -> Self {
+        Self {
+            inner: Arc::new(Inner { core, access, upkeep }),
+        }
+    }
+}
+
+impl StateAdapter for PostgresState {
+    type Connection = PgConnection;
+    type Transaction = PostgresTransaction;
+
+    async fn begin(&self) -> Result<PostgresTransaction, StateError> {
+        PostgresTransaction::begin(&self.inner.access).await
+    }
+
+    async fn commit(&self, transaction: PostgresTransaction) -> Result<(), StateError> {
+        transaction.commit().await
+    }
+
+    async fn rollback(&self, transaction: PostgresTransaction) -> Result<(), StateError> {
+        transaction.rollback().await
+    }
+
+    async fn savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
+        statement(connection, format!("SAVEPOINT queuert_{depth}")).await
+    }
+
+    async fn release_savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
+        statement(connection, format!("RELEASE SAVEPOINT queuert_{depth}")).await
+    }
+
+    async fn rollback_to_savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
+        // One message, so that nothing comes in between.
+        let text = format!("ROLLBACK TO SAVEPOINT queuert_{depth}; RELEASE SAVEPOINT queuert_{depth}");
+        statement(connection, text).await
+    }
+
+    async fn create_chains(
+        &self,
+        within: Option<&mut PgConnection>,
+        chains: &[NewChain],
+    ) -> Result<Result<Vec<CreatedChain>, Refusal>, StateError> {
+        if chains.is_empty() {
+            return Ok(Ok(Vec::new()));
+        }
+        let core = &self.inner.core;
+        if within.is_none() && create::is_simple(chains) {
+            let mut work = Work::single(&self.inner.access).await?;
+            let created = create::create_simply(&mut work.session(), core, chains).await?;
+            if let Some(created) = created {
+                work.finish().await?;
+                return Ok(Ok(created));
+            }
+            // An id is taken, and the statement has undone itself; the general way finds out which.
+            work.undo().await?;
+        }
+        atomic!(self, within, |session| create::create(session, core, chains))
+    }
+
+    async fn claim_jobs(&self, claim: &ClaimJobs) -> Result<Claimed, StateError> {
+        if claim.types.is_empty() || claim.limit == 0 {
+            return Ok(Claimed::default());
+        }
+        let mut work = Work::single(&self.inner.access).await?;
+        let claimed = claim::claim(&mut work.session(), &self.inner.core, claim).await?;
+        work.finish().await?;
+        Ok(claimed)
+    }
+
+    async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
+        if renewals.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut work = Work::single(&self.inner.access).await?;
+        let renewed = claim::renew(&mut work.session(), &self.inner.core, renewals).await?;
+        work.finish().await?;
+        Ok(renewed)
+    }
+
+    async fn settle_jobs(
+        &self,
+        within: Option<&mut PgConnection>,
+        settlements: &[Settlement],
+    ) -> Result<Vec<Settled>, StateError> {
+        if settlements.is_empty() {
+            return Ok(Vec::new());
+        }
+        match within {
+            Some(connection) => {
+                settle::settle(&mut Session::of_caller(connection), &self.inner.core, settlements).await
+            }
+            None => settle::settle_alone(&self.inner.access, &self.inner.core, settlements).await,
+        }
+    }
+
+    async fn reap_leases(&self, reap: &ReapLeases) -> Result<Vec<ReapedJob>, StateError> {
+        if reap.types.is_empty() || reap.limit == 0 {
+            return Ok(Vec::new());
+        }
+        // Most sweeps find nothing, and need no transaction for it.
+        let mut work = Work::single(&self.inner.access).await?;
+        let expired = claim::has_expired(&mut work.session(), &self.inner.core, reap).await?;
+        work.finish().await?;
+        if !expired {
+            return Ok(Vec::new());
+        }
+        let mut work = Work::atomic(&self.inner.access).await?;
+        let reaped = claim::reap(&mut work.session(), &self.inner.core, reap).await?;
+        work.finish().await?;
+        Ok(reaped)
+    }
+
+    async fn hold_lease(
+        &self,
+        connection: &mut PgConnection,
+        job: JobId,
+        fence: Fence,
+    ) -> Result<Result<(), AbortReason>, StateError> {
+        claim::hold(&mut Session::of_caller(connection), &self.inner.core, job, fence).await
+    }
+
+    async fn lock_chain(&self, connection: &mut PgConnection, chain: ChainId) -> Result<Option<JobRecord>, StateError> {
+        let session = &mut Session::of_caller(connection);
+        let mut locked = self.inner.core.lock_chains(session, [chain]).await?;
+        Ok(locked.latest.remove(&chain).map(|stored| stored.job))
+    }
+
+    async fn trigger_jobs(
+        &self,
+        within: Option<&mut PgConnection>,
+        jobs: &[JobId],
+    ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
+        atomic!(self, within, |session| operate::trigger(
+            session,
+            &self.inner.core,
+            jobs
+        ))
+    }
+
+    async fn cancel_chains(
+        &self,
+        within: Option<&mut PgConnection>,
+        chains: &[ChainId],
+    ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
+        atomic!(self, within, |session| operate::cancel(
+            session,
+            &self.inner.core,
+            chains
+        ))
+    }
+
+    async fn retry_chains(
+        &self,
+        within: Option<&mut PgConnection>,
+        chains: &[ChainId],
+    ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
+        atomic!(self, within, |session| operate::retry(
+            session,
+            &self.inner.core,
+            chains
+        ))
+    }
+
+    async fn delete_chains(
+        &self,
+        within: Option<&mut PgConnection>,
+        delete: &DeleteChains,
+    ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
+        atomic!(self, within, |session| operate::delete(
+            session,
+            &self.inner.core,
+            delete
+        ))
+    }
+
+    async fn get_jobs(&self, within: Option<&mut PgConnection>, jobs: &[JobId]) -> Result<Vec<JobRecord>, StateError> {
+        read!(self, within, |session| query::jobs_by_id(
+            session,
+            &self.inner.core,
+            jobs
+        ))
+    }
+
+    async fn get_chains(
+        &self,
+        within: Option<&mut PgConnection>,
+        chains: &[ChainId],
+    ) -> Result<Vec<ChainRecord>, StateError> {
+        read!(self, within, |session| query::chains_by_id(
+            session,
+            &self.inner.core,
+            chains
+        ))
+    }
+
+    async fn list_jobs(
+        &self,
+        within: Option<&mut PgConnection>,
+        query: &JobQuery,
+    ) -> Result<Vec<JobRecord>, StateError> {
+        read!(self, within, |session| query::list_jobs(
+            session,
+            &self.inner.core,
+            query
+        ))
+    }
+
+    async fn list_chains(
+        &self,
+        within: Option<&mut PgConnection>,
+        query: &ChainQuery,
+    ) -> Result<Vec<ChainRecord>, StateError> {
+        read!(self, within, |session| query::list_chains(
+            session,
+            &self.inner.core,
+            query
+        ))
+    }
+
+    async fn list_blockers(
+        &self,
+        within: Option<&mut PgConnection>,
+        job: JobId,
+    ) -> Result<Vec<ChainRecord>, StateError> {
+        read!(self, within, |session| query::list_blockers(
+            session,
+            &self.inner.core,
+            job
+        ))
+    }
+
+    async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {
+        let Inner { core, access, upkeep } = &*self.inner;
+        upkeep.run(core, access, maintain).await
+    }
+}
+
+async fn statement(connection: &mut PgConnection, text: String) -> Result<(), StateError> {
+    sqlx::raw_sql(AssertSqlSafe(text))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(translate)
+}

@@ -1,0 +1,153 @@
+//! The contract of the adapters, kept by those of Postgres. Every case has a schema of its own.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use queuert::adapter::{NotifyAdapter, StateAdapter};
+use queuert_conformance::{Capabilities, PairFixture, StateFixture, state_conformance};
+use queuert_postgres::{PostgresNotify, PostgresState};
+use sqlx::PgConnection;
+use sqlx::postgres::PgPoolOptions;
+use support::Schema;
+
+const AGEING_STEP: Duration = Duration::from_millis(200);
+
+/// Stores in schemas of their own.
+struct Postgres {
+    /// Whether connections are the application's, on which nothing may be kept.
+    from_pool: bool,
+    /// How many connections are open before a case begins. Leases of a tenth of a second are shorter than it takes to
+    /// open one on a busy machine.
+    open: usize,
+    schemas: Mutex<Vec<Arc<Schema>>>,
+}
+
+impl Postgres {
+    fn new() -> Self {
+        Self {
+            from_pool: false,
+            open: 0,
+            schemas: Mutex::default(),
+        }
+    }
+
+    fn from_pool() -> Self {
+        Self {
+            from_pool: true,
+            ..Self::new()
+        }
+    }
+
+    fn with_open_connections() -> Self {
+        Self { open: 6, ..Self::new() }
+    }
+
+    /// The schema of the store that was made last.
+    fn schema(&self) -> Arc<Schema> {
+        let schemas = self.schemas.lock().expect("no test panics with the lock");
+        Arc::clone(schemas.last().expect("a store has been made"))
+    }
+}
+
+impl StateFixture for Postgres {
+    type State = PostgresState;
+
+    async fn state(&self) -> PostgresState {
+        let schema = Arc::new(Schema::new());
+        let options = schema.options().ageing_step(AGEING_STEP);
+        let state = match self.from_pool {
+            false => options.connect_with(schema.connect_options()).await,
+            true => {
+                let pool = PgPoolOptions::new().max_connections(16);
+                options
+                    .from_pool(pool.connect_lazy_with(schema.connect_options()))
+                    .await
+            }
+        };
+        let state = state.expect("the test server can be used");
+        let opening = (0..self.open).map(|_| state.pool().acquire());
+        let opened = try_join_all(opening).await.expect("the test server has connections");
+        drop(opened);
+        let mut transaction = state.begin().await.expect("a transaction can be begun");
+        schema
+            .run(&mut transaction, "CREATE TABLE {schema}.marker (name text PRIMARY KEY)")
+            .await;
+        state.commit(transaction).await.expect("the user's table can be made");
+        self.schemas.lock().expect("no test panics with the lock").push(schema);
+        state
+    }
+
+    async fn elapse(&self, _: &PostgresState, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none().concurrent_writers().poison().markers()
+    }
+
+    fn ageing_step(&self) -> Duration {
+        AGEING_STEP
+    }
+
+    /// A busy server takes its time over the round trips of a verb that does not wait.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(300)
+    }
+
+    /// Any failed statement makes Postgres answer the commit with a rollback.
+    async fn poison(&self, connection: &mut PgConnection) {
+        let failed = sqlx::raw_sql("SELECT 1 / 0").execute(connection).await;
+        assert!(failed.is_err(), "a division by zero fails");
+    }
+
+    async fn write_marker(&self, connection: &mut PgConnection, marker: &str) {
+        let insert = format!("INSERT INTO {{schema}}.marker VALUES ('{marker}')");
+        self.schema().run(connection, &insert).await;
+    }
+
+    async fn read_marker(&self, _: &PostgresState, marker: &str) -> bool {
+        let schema = self.schema();
+        let mut connection = schema.connection().await;
+        let select = format!("SELECT name FROM {}.marker WHERE name = $1", schema.name());
+        let found: Option<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(select))
+            .bind(marker)
+            .fetch_optional(&mut connection)
+            .await
+            .expect("a marker can be read");
+        found.is_some()
+    }
+}
+
+state_conformance!(Postgres::new());
+
+/// The same on connections of the application's.
+mod from_pool {
+    use super::Postgres;
+
+    queuert_conformance::state_conformance!(Postgres::from_pool());
+}
+
+/// The shipping client and workers, with hints through the database.
+impl PairFixture for Postgres {
+    async fn notify(&self) -> Arc<dyn NotifyAdapter> {
+        let schema = self.schema();
+        let pool = PgPoolOptions::new().max_connections(2);
+        let pool = pool.connect_lazy_with(schema.connect_options());
+        Arc::new(PostgresNotify::options().schema(schema.name()).build(pool))
+    }
+}
+
+mod client {
+    use super::Postgres;
+
+    queuert_conformance::client_behaviour!(Postgres::new());
+}
+
+mod worker {
+    use super::Postgres;
+
+    queuert_conformance::worker_behaviour!(Postgres::with_open_connections());
+}

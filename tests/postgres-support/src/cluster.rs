@@ -1,0 +1,253 @@
+//! A private server.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use tempfile::TempDir;
+
+use crate::guard::{Guard, ServerUser, must};
+use crate::{PATIENCE, free_port, script};
+
+/// A private server on a port of its own. Dropped, it is shut down and its data deleted.
+#[derive(Debug)]
+pub struct Cluster {
+    port: u16,
+    binaries: PathBuf,
+    data: PathBuf,
+    user: ServerUser,
+    // In this order: the server ends before its directory.
+    _guard: Guard,
+    _directory: TempDir,
+}
+
+/// How a server is shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Sessions are ended in good order.
+    Fast,
+    /// A crash: sessions are cut, and the next start recovers from the log.
+    Immediate,
+}
+
+/// Settings of a [`Cluster`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct ClusterOptions {
+    settings: Vec<(String, String)>,
+    binaries: Option<PathBuf>,
+}
+
+impl ClusterOptions {
+    /// A line of `postgresql.conf`. Default: 200 connections, and no waiting for the disk (a crash of the server loses
+    /// nothing all the same; one of the machine would).
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The directory of the server's binaries. Default: what `scripts/postgres bin` finds.
+    pub fn binaries(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.binaries = Some(directory.into());
+        self
+    }
+
+    /// Starts the server.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves no server behind.
+    pub async fn start(self) -> Cluster {
+        let binaries = match self.binaries {
+            Some(binaries) => binaries,
+            None => PathBuf::from(script("bin").await),
+        };
+        let user = ServerUser::find().await;
+        let directory = user.directory().await;
+        let data = directory.path().join("data");
+        let guard = user.at_the_end(
+            r#""$1" -D "$2" -m immediate stop; rm -rf "$3""#,
+            &[&binaries.join("pg_ctl"), &data, directory.path()],
+        );
+        let mut initdb = user.command(binaries.join("initdb"));
+        initdb
+            .arg("-D")
+            .arg(&data)
+            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        must(initdb, "initdb fails").await;
+        let port = free_port().await;
+        let mut configuration = format!(
+            "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nmax_connections = 200\n\
+             fsync = off\nfull_page_writes = off\n"
+        );
+        for (name, value) in &self.settings {
+            configuration.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
+        }
+        // As the server's user, to whom the file belongs.
+        let mut append = user.command("sh");
+        append
+            .args(["-c", r#"printf %s "$2" >> "$1/postgresql.conf""#, "append"])
+            .arg(&data)
+            .arg(configuration);
+        must(append, "the configuration cannot be written").await;
+        let cluster = Cluster {
+            port,
+            binaries,
+            data,
+            user,
+            _guard: guard,
+            _directory: directory,
+        };
+        cluster.start().await;
+        cluster
+    }
+}
+
+impl Cluster {
+    /// Starts a server with the default settings.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves no server behind.
+    pub async fn launch() -> Self {
+        ClusterOptions::default().start().await
+    }
+
+    /// The server's port on 127.0.0.1.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// A new connection as its superuser.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves no connection behind.
+    pub async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url())
+            .await
+            .expect("the private server answers")
+    }
+
+    /// Shuts the server down and returns when it is down.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the server running or not.
+    pub async fn stop(&self, how: Shutdown) {
+        let mut command = self.control();
+        let mode = match how {
+            Shutdown::Fast => "fast",
+            Shutdown::Immediate => "immediate",
+        };
+        command.args(["-m", mode, "-w", "stop"]);
+        must(command, "the server does not stop").await;
+    }
+
+    /// Starts a server that was stopped, and returns when it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the server running or not.
+    pub async fn start(&self) {
+        let mut command = self.control();
+        command
+            .arg("-l")
+            .arg(self.data.join("server.log"))
+            .args(["-w", "start"]);
+        // Not piped: the server would inherit the pipe, and its end be waited for.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let status = command.status().await.expect("pg_ctl can be run");
+        if !status.success() {
+            let log = std::fs::read_to_string(self.data.join("server.log")).unwrap_or_default();
+            panic!("the server does not start: {log}");
+        }
+    }
+
+    /// Stops and starts it, on the same port with the same data.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come back.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the server running or not.
+    pub async fn restart(&self, how: Shutdown) {
+        self.stop(how).await;
+        self.start().await;
+    }
+
+    /// Refuses writes from now on, or takes them again, in the sessions that are there too: as between two steps of a
+    /// failover. Returns when it does.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the server in either mode.
+    pub async fn set_read_only(&self, read_only: bool) {
+        let mut connection = self.connect().await;
+        let value = if read_only { "on" } else { "off" };
+        let set = format!("ALTER SYSTEM SET default_transaction_read_only = {value}");
+        for statement in [set.as_str(), "SELECT pg_reload_conf()"] {
+            connection
+                .execute(AssertSqlSafe(statement.to_owned()))
+                .await
+                .expect("a superuser can change the configuration");
+        }
+        let changed = async {
+            loop {
+                // A new session each time: what this one sees, every new one does.
+                let mut connection = self.connect().await;
+                let now: String = sqlx::query_scalar("SHOW default_transaction_read_only")
+                    .fetch_one(&mut connection)
+                    .await
+                    .expect("the private server answers");
+                if now == value {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, changed)
+            .await
+            .expect("the server reads its configuration again");
+    }
+
+    fn control(&self) -> tokio::process::Command {
+        let mut command = self.user.command(self.binaries.join("pg_ctl"));
+        command
+            .arg("-D")
+            .arg(&self.data)
+            .args(["-t", &PATIENCE.as_secs().to_string()]);
+        command
+    }
+}
