@@ -1,16 +1,30 @@
 //! `queuert-benches <suite>`: runs a suite, prints a table and, as the last line, the same figures as JSON.
 
 mod counted;
+mod flushes;
 mod measure;
 mod memory;
+mod peer;
+mod postgres;
 mod report;
+mod sqlite;
+mod work;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use measure::{BoxError, Suite};
+use queuert_measured::CORES;
 
 /// Adding a suite is a module with such a function, and a line here.
-const SUITES: &[(&str, MakeSuite)] = &[("memory", memory::suite)];
+const SUITES: &[(&str, MakeSuite)] = &[
+    ("memory", memory::suite),
+    ("postgres", postgres::suite),
+    ("sqlite", sqlite::suite),
+];
+
+/// A case that is stuck should not keep the others waiting.
+const CASE_LIMIT: Duration = Duration::from_secs(240);
 
 type MakeSuite = fn(&Options) -> Suite;
 
@@ -18,25 +32,26 @@ type MakeSuite = fn(&Options) -> Suite;
 #[derive(Debug)]
 struct Options {
     suite: String,
-    /// Interleaved: every case once per round.
-    rounds: usize,
+    /// Interleaved: every case once per round. The suite knows how many are enough.
+    rounds: Option<usize>,
     /// Only cases whose name contains this.
     only: String,
     /// The jobs of a round are divided by this, for a quick look.
     divide: usize,
+    /// Also count how often each case waits for the disk.
+    flushes: bool,
     /// Run this case once, in this process, and print its figures: how the suite calls itself.
     case: Option<String>,
 }
-
-/// Two, because the figures that we promise are for two cores.
-const CORES: usize = 2;
 
 fn main() -> ExitCode {
     let options = match parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(problem) => {
             let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();
-            eprintln!("{problem}\nusage: <suite> [--rounds n] [--only text] [--divide n]; suites: {names:?}");
+            eprintln!(
+                "{problem}\nusage: <suite> [--rounds n] [--only text] [--divide n] [--quick] [--flushes]; suites: {names:?}"
+            );
             return ExitCode::from(2);
         }
     };
@@ -56,34 +71,52 @@ fn run(options: &Options) -> Result<(), BoxError> {
     let suite = suite(options);
     let Some(name) = &options.case else {
         let results = measure::run(suite, options)?;
-        return Ok(report::print(&results)?);
+        report::print(&results)?;
+        return match results.failures.len() {
+            0 => Ok(()),
+            failures => Err(format!("{failures} runs failed").into()),
+        };
     };
     let case = suite.cases.iter().find(|case| case.name == *name);
     let case = case.ok_or_else(|| format!("there is no case `{name}`"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CORES)
-        .enable_time()
+        .enable_all()
         .build()?;
     // On the runtime, as a service would be: the main thread has no place in its queues.
-    let figures = runtime.block_on(runtime.spawn((case.run)()))??;
-    Ok(report::print_figures(&figures)?)
+    let running = runtime.spawn((case.run)());
+    let ended = runtime.block_on(async { tokio::time::timeout(CASE_LIMIT, running).await });
+    let report = ended.map_err(|_| format!("`{name}` was not done within {CASE_LIMIT:?}"))???;
+    Ok(report.print()?)
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     let suite = arguments.next().ok_or("which suite?")?;
     let mut options = Options {
         suite,
-        rounds: 5,
+        rounds: None,
         only: String::new(),
         divide: 1,
+        flushes: false,
         case: None,
     };
     while let Some(name) = arguments.next() {
+        match name.as_str() {
+            "--quick" => {
+                (options.rounds, options.divide) = (Some(1), 20);
+                continue;
+            }
+            "--flushes" => {
+                options.flushes = true;
+                continue;
+            }
+            _ => {}
+        }
         let value = arguments.next().ok_or_else(|| format!("`{name}` needs a value"))?;
         let number = value.parse().ok().filter(|number| *number > 0);
         let number = number.ok_or_else(|| format!("`{value}` is not a positive number"));
         match name.as_str() {
-            "--rounds" => options.rounds = number?,
+            "--rounds" => options.rounds = Some(number?),
             "--divide" => options.divide = number?,
             "--only" => options.only = value,
             "--case" => options.case = Some(value),

@@ -1,29 +1,30 @@
-//! Runs the cases of a suite in interleaved rounds, and reads what they cost from the operating system.
+//! Runs the cases of a suite in interleaved rounds.
 //!
 //! Every case of every round is a process of its own, so that none inherits the heap of another and the peak of its
 //! memory is its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::future::Future;
 use std::pin::Pin;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
+pub(crate) use queuert_measured::{BoxError, Cost, Figure, Report, Stopwatch};
 
-use crate::Options;
+use crate::{Options, flushes};
 
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Vec<Figure>, BoxError>> + Send>>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Report, BoxError>> + Send>>;
 
 /// Cases that are compared with one another.
 pub(crate) struct Suite {
     pub(crate) name: &'static str,
+    /// Unless the command line says otherwise.
+    pub(crate) rounds: usize,
     /// What was set, in words.
     pub(crate) settings: Vec<(&'static str, String)>,
     pub(crate) cases: Vec<Case>,
+    pub(crate) ratios: Vec<Ratio>,
+    pub(crate) limits: Vec<Limit>,
 }
 
 /// Something that is run once per round.
@@ -33,143 +34,180 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn new<F, Fut>(name: impl Into<String>, run: F) -> Self
+    pub(crate) fn new<F, Fut, R>(name: impl Into<String>, run: F) -> Self
     where
         F: Fn() -> Fut + 'static,
-        Fut: Future<Output = Result<Vec<Figure>, BoxError>> + Send + 'static,
+        Fut: Future<Output = Result<R, BoxError>> + Send + 'static,
+        R: Into<Report>,
     {
         Self {
             name: name.into(),
-            run: Box::new(move || Box::pin(run())),
+            run: Box::new(move || {
+                let running = run();
+                Box::pin(async move { Ok(running.await?.into()) })
+            }),
         }
     }
 }
 
-/// One measured value of a round.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Figure {
+/// One figure divided by another of the same round.
+pub(crate) struct Ratio {
     pub(crate) name: String,
-    pub(crate) unit: String,
-    pub(crate) value: f64,
-    pub(crate) cost: Option<Cost>,
+    pub(crate) of: String,
+    /// The best of these, by its median.
+    pub(crate) against: Vec<String>,
+    /// What was promised.
+    pub(crate) wanted: Option<f64>,
 }
 
-/// What the work cost, per unit.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Cost {
-    pub(crate) cpu_micros: Option<f64>,
-    pub(crate) peak_megabytes: Option<f64>,
-    /// Calls of the state adapter.
-    pub(crate) verbs: Option<BTreeMap<String, f64>>,
+impl Ratio {
+    pub(crate) fn new(name: &str, of: &str, against: &[&str], wanted: Option<f64>) -> Self {
+        Self {
+            name: name.to_owned(),
+            of: of.to_owned(),
+            against: against.iter().map(|name| (*name).to_owned()).collect(),
+            wanted,
+        }
+    }
+
+    /// Its values by round, and against which figure; `None` if one of the two was not measured.
+    pub(crate) fn values(&self, rows: &[Row]) -> Option<(Vec<f64>, String)> {
+        let of = rows.iter().find(|row| row.name == self.of)?;
+        let against = rows.iter().filter(|row| self.against.contains(&row.name));
+        let best = against.max_by(|one, other| one.median().total_cmp(&other.median()))?;
+        // A round in which one of the two has failed has no ratio.
+        let values = of
+            .values
+            .iter()
+            .filter_map(|(round, of)| Some(of / best.values.get(round)?));
+        let values: Vec<f64> = values.collect();
+        (!values.is_empty()).then(|| (values, best.name.clone()))
+    }
+}
+
+/// A cost that must not be higher than was promised.
+pub(crate) struct Limit {
+    pub(crate) name: &'static str,
+    /// The figure whose cost it is.
+    pub(crate) of: &'static str,
+    pub(crate) cost: fn(&Cost) -> Option<f64>,
+    pub(crate) at_most: f64,
+}
+
+impl Limit {
+    /// Its values, sorted; `None` if it was not measured.
+    pub(crate) fn values(&self, rows: &[Row]) -> Option<Vec<f64>> {
+        let row = rows.iter().find(|row| row.name == self.of)?;
+        let values = sorted(row.costs.iter().filter_map(self.cost));
+        (!values.is_empty()).then_some(values)
+    }
 }
 
 /// The figures of all rounds under one name.
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) unit: String,
-    pub(crate) values: Vec<f64>,
+    /// By round.
+    pub(crate) values: BTreeMap<usize, f64>,
     pub(crate) costs: Vec<Cost>,
+}
+
+impl Row {
+    fn new(name: String, unit: String) -> Self {
+        Self {
+            name,
+            unit,
+            values: BTreeMap::new(),
+            costs: Vec::new(),
+        }
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        quantile(&sorted(self.values.values().copied()), 0.5)
+    }
 }
 
 pub(crate) struct Results {
     pub(crate) suite: &'static str,
-    pub(crate) settings: Vec<(&'static str, String)>,
+    pub(crate) settings: Vec<(String, String)>,
     pub(crate) rows: Vec<Row>,
+    pub(crate) ratios: Vec<Ratio>,
+    pub(crate) limits: Vec<Limit>,
+    /// What went wrong, in words.
+    pub(crate) failures: Vec<String>,
 }
 
 pub(crate) fn run(suite: Suite, options: &Options) -> Result<Results, BoxError> {
-    let rounds = options.rounds;
+    let rounds = options.rounds.unwrap_or(suite.rounds);
     let mut rows: Vec<Row> = Vec::new();
+    let mut facts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let wanted = |case: &&Case| case.name.contains(&options.only);
+    let mut cases: Vec<&Case> = suite.cases.iter().filter(wanted).collect();
+    let mut failures = Vec::new();
     for round in 1..=rounds {
-        for case in suite.cases.iter().filter(|case| case.name.contains(&options.only)) {
+        for case in &cases {
             eprintln!("round {round} of {rounds}: {}", case.name);
-            for figure in run_apart(&options.suite, &case.name, options.divide)? {
+            let report = match run_apart(&case.name, options) {
+                Ok(report) => report,
+                // The others are still worth their time.
+                Err(error) => {
+                    failures.push(format!("round {round}: {error}"));
+                    continue;
+                }
+            };
+            for (name, value) in report.facts {
+                facts.entry(name).or_default().insert(value);
+            }
+            for figure in report.figures {
                 let place = rows.iter().position(|row| row.name == figure.name);
                 let place = place.unwrap_or_else(|| {
-                    rows.push(Row {
-                        name: figure.name,
-                        unit: figure.unit,
-                        values: Vec::new(),
-                        costs: Vec::new(),
-                    });
+                    rows.push(Row::new(figure.name, figure.unit));
                     rows.len() - 1
                 });
-                rows[place].values.push(figure.value);
+                rows[place].values.insert(round, figure.value);
                 rows[place].costs.extend(figure.cost);
             }
         }
+        // There and back again: nobody always comes first.
+        cases.reverse();
     }
-    let mut settings = suite.settings;
-    settings.push(("rounds", format!("{rounds}, interleaved")));
+    if options.flushes {
+        for case in suite.cases.iter().filter(wanted) {
+            flushes::count(case, options, &mut rows)?;
+        }
+    }
+    let settings = suite.settings.into_iter();
+    let mut settings: Vec<_> = settings.map(|(name, value)| (name.to_owned(), value)).collect();
+    for (name, values) in facts {
+        settings.push((name, values.into_iter().collect::<Vec<_>>().join(" / ")));
+    }
+    settings.push(("rounds".to_owned(), format!("{rounds}, interleaved")));
     if let Some(load) = load_average() {
-        settings.push(("load average at the end", load));
+        settings.push(("load average at the end".to_owned(), load));
     }
     Ok(Results {
         suite: suite.name,
         settings,
         rows,
+        ratios: suite.ratios,
+        limits: suite.limits,
+        failures,
     })
 }
 
-fn run_apart(suite: &str, case: &str, divide: usize) -> Result<Vec<Figure>, BoxError> {
+fn run_apart(case: &str, options: &Options) -> Result<Report, BoxError> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args([suite, "--case", case, "--divide", &divide.to_string()]);
+    command.args([&options.suite, "--case", case, "--divide", &options.divide.to_string()]);
+    report_of(command, case)
+}
+
+/// Runs a measured program.
+pub(crate) fn report_of(mut command: Command, case: &str) -> Result<Report, BoxError> {
     let output = command.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(format!("`{case}` failed").into());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-/// Time and processor time from its creation on.
-pub(crate) struct Stopwatch {
-    started: Instant,
-    cpu: Option<Duration>,
-}
-
-impl Stopwatch {
-    pub(crate) fn start() -> Self {
-        Self {
-            cpu: cpu_time(),
-            started: Instant::now(),
-        }
-    }
-
-    /// The rate per second at which `count` units were done, and their cost.
-    pub(crate) fn rate(self, name: impl Into<String>, unit: &'static str, count: usize) -> Figure {
-        let elapsed = self.started.elapsed();
-        let cpu = cpu_time()
-            .zip(self.cpu)
-            .map(|(after, before)| after.saturating_sub(before));
-        let count = count as f64;
-        Figure {
-            name: name.into(),
-            unit: unit.to_owned(),
-            value: count / elapsed.as_secs_f64(),
-            cost: Some(Cost {
-                cpu_micros: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / count),
-                peak_megabytes: peak_memory(),
-                verbs: None,
-            }),
-        }
-    }
-}
-
-/// The time that all threads have been on a processor, in nanoseconds where the kernel counts them.
-fn cpu_time() -> Option<Duration> {
-    let mut nanos = 0;
-    for task in fs::read_dir("/proc/self/task").ok()? {
-        let schedule = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        nanos += schedule.split_whitespace().next()?.parse::<u64>().ok()?;
-    }
-    Some(Duration::from_nanos(nanos))
-}
-
-fn peak_memory() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes / 1024.0)
 }
 
 fn load_average() -> Option<String> {

@@ -1,19 +1,20 @@
 //! The memory adapter: what the library itself costs, without a database in the way.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queuert::adapter::StateAdapter;
 use queuert::memory::MemoryState;
 use queuert::{Attempt, ChainId, Client, JobStatus, JobTypes, WorkerBuilder};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::counted::Counted;
+use queuert_measured::CORES;
+
+use crate::Options;
 use crate::measure::{BoxError, Case, Figure, Stopwatch, Suite, quantile, sorted};
-use crate::{CORES, Options};
+use crate::work::{Countdown, batches, check_completed};
 
 /// Does nothing.
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,6 +80,7 @@ pub(crate) fn suite(options: &Options) -> Suite {
     cases.push(Case::new("latency", move || latency(samples)));
     Suite {
         name: "memory",
+        rounds: 5,
         settings: vec![
             ("runtime", format!("multi-thread, {CORES} threads")),
             (
@@ -91,26 +93,8 @@ pub(crate) fn suite(options: &Options) -> Suite {
             ("latency samples per round", samples.to_string()),
         ],
         cases,
-    }
-}
-
-/// Counts the processors' calls and tells when all have been made.
-#[derive(Clone)]
-struct Countdown(Arc<(AtomicUsize, Notify)>);
-
-impl Countdown {
-    fn new(count: usize) -> Self {
-        Self(Arc::new((AtomicUsize::new(count), Notify::new())))
-    }
-
-    fn one(&self) {
-        if self.0.0.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.1.notify_one();
-        }
-    }
-
-    async fn done(&self) {
-        self.0.1.notified().await;
+        ratios: Vec::new(),
+        limits: Vec::new(),
     }
 }
 
@@ -242,23 +226,6 @@ async fn run_out<S: StateAdapter>(
     Ok(())
 }
 
-/// Every chain has really completed, by the store's own word.
-async fn check_completed<S: StateAdapter>(state: &S, chains: &[ChainId]) -> Result<(), BoxError> {
-    let mut completed = 0;
-    for ids in chains.chunks(1_000) {
-        let records = state.get_chains(None, ids).await?;
-        let done = |status| status == JobStatus::Completed;
-        completed += records
-            .iter()
-            .filter(|chain| done(chain.status) && chain.output.is_some())
-            .count();
-    }
-    if completed == chains.len() {
-        return Ok(());
-    }
-    Err(format!("{completed} of {} chains completed", chains.len()).into())
-}
-
 /// Times starts: each task starts its share of the chains in batches, one after the other.
 async fn start(chains: usize, batch: usize, tasks: usize) -> Result<Vec<Figure>, BoxError> {
     let client = Client::new(MemoryState::new());
@@ -292,11 +259,6 @@ async fn start(chains: usize, batch: usize, tasks: usize) -> Result<Vec<Figure>,
         }
     }
     Ok(vec![figure])
-}
-
-fn batches(total: usize, batch: usize) -> impl Iterator<Item = std::ops::Range<u64>> {
-    let ends = move |from: usize| from as u64..(from + batch).min(total) as u64;
-    (0..total).step_by(batch).map(ends)
 }
 
 /// From the call of `start` to the call of the processor, with nothing else to do.

@@ -1,10 +1,27 @@
-//! Prints results: a table for people, and one line of JSON.
+//! Prints results: tables for people, and one line of JSON.
 
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::measure::{Cost, Figure, Results, Row, quantile, sorted};
+use crate::measure::{Cost, Limit, Ratio, Results, Row, quantile, sorted};
+
+/// A column that has something to say about some rows only.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COSTS: &[Column] = &[
+    ("CPU µs", |row| number(row, |cost| cost.cpu_micros, 2)),
+    ("peak MB", |row| number(row, |cost| cost.peak_megabytes, 0)),
+    ("written B", |row| number(row, |cost| cost.written_bytes, 0)),
+    ("transactions", |row| number(row, |cost| cost.transactions, 4)),
+    ("statements", |row| number(row, |cost| cost.statements, 4)),
+    ("WAL B", |row| number(row, |cost| cost.wal_bytes, 0)),
+    ("connections", |row| number(row, |cost| cost.connections, 0)),
+    ("pages", |row| number(row, |cost| cost.pages, 0)),
+    ("rows read", |row| number(row, |cost| cost.rows, 0)),
+    ("flushes", |row| number(row, |cost| cost.flushes, 4)),
+    ("verbs per unit", verbs),
+];
 
 pub(crate) fn print(results: &Results) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -12,44 +29,145 @@ pub(crate) fn print(results: &Results) -> io::Result<()> {
     for (name, value) in &results.settings {
         writeln!(out, "  {name}: {value}")?;
     }
-    writeln!(
+    // What no row knows is left out.
+    let known = |column: &&Column| results.rows.iter().any(|row| !column.1(row).is_empty());
+    let costs: Vec<&Column> = COSTS.iter().filter(known).collect();
+    let widest = results.rows.iter().map(|row| row.name.chars().count());
+    let width = widest.max().unwrap_or_default().max(42);
+    write!(
         out,
-        "\n| {:<42} | {:>10} | {:>10} | {:>10} | {:<8} | {:>7} | {:>8} | verbs per unit |",
-        "case", "median", "min", "max", "unit", "CPU µs", "peak MB"
+        "\n| {:<width$} | {:>10} | {:>10} | {:>10} | {:<8} |",
+        "case", "median", "min", "max", "unit"
     )?;
-    writeln!(
+    for (name, _) in &costs {
+        write!(out, " {name:>8} |")?;
+    }
+    let dashes = width + 2;
+    write!(
         out,
-        "|{:-<44}|-----------:|-----------:|-----------:|----------|--------:|---------:|----------------|",
+        "\n|{:-<dashes$}|-----------:|-----------:|-----------:|----------|",
         ""
     )?;
+    for (name, _) in &costs {
+        let dashes = name.chars().count().max(8) + 1;
+        write!(out, "{:-<dashes$}:|", "")?;
+    }
+    writeln!(out)?;
     for row in &results.rows {
-        let values = sorted(row.values.iter().copied());
-        writeln!(
+        let values = sorted(row.values.values().copied());
+        write!(
             out,
-            "| {:<42} | {:>10} | {:>10} | {:>10} | {:<8} | {:>7} | {:>8} | {} |",
+            "| {:<width$} | {:>10} | {:>10} | {:>10} | {:<8} |",
             row.name,
             digits(quantile(&values, 0.5)),
             digits(quantile(&values, 0.0)),
             digits(quantile(&values, 1.0)),
             row.unit,
-            cost(row, |cost| cost.cpu_micros).map_or(String::new(), |cpu| format!("{cpu:.2}")),
-            cost(row, |cost| cost.peak_megabytes).map_or(String::new(), |peak| format!("{peak:.0}")),
-            verbs(row)
         )?;
+        for (name, value) in &costs {
+            let width = name.chars().count().max(8);
+            write!(out, " {:>width$} |", value(row))?;
+        }
+        writeln!(out)?;
+    }
+    print_ratios(&mut out, results)?;
+    print_limits(&mut out, results)?;
+    for failure in &results.failures {
+        writeln!(out, "\n{failure}")?;
     }
     writeln!(out, "\n{}", as_json(results))
 }
 
-/// For the process that runs the suite.
-pub(crate) fn print_figures(figures: &[Figure]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(figures)?)
+fn print_ratios(out: &mut impl Write, results: &Results) -> io::Result<()> {
+    let known: Vec<_> = results
+        .ratios
+        .iter()
+        .filter_map(|ratio| ratio.values(&results.rows).map(|(values, best)| (ratio, values, best)))
+        .collect();
+    if known.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n| {:<50} | {:>7} | {:>7} | {:>7} | {:>7} | {:<7} | against |",
+        "ratio, by round", "median", "min", "max", "wanted", ""
+    )?;
+    writeln!(
+        out,
+        "|{:-<52}|--------:|--------:|--------:|--------:|---------|---------|",
+        ""
+    )?;
+    for (ratio, values, best) in known {
+        let values = sorted(values);
+        let median = quantile(&values, 0.5);
+        writeln!(
+            out,
+            "| {:<50} | {median:>7.2} | {:>7.2} | {:>7.2} | {:>7} | {:<7} | {best} |",
+            ratio.name,
+            quantile(&values, 0.0),
+            quantile(&values, 1.0),
+            ratio.wanted.map_or(String::new(), |wanted| format!("{wanted:.2}")),
+            match ratio.wanted {
+                Some(wanted) if median >= wanted => "reached",
+                Some(_) => "missed",
+                None => "",
+            },
+        )?;
+    }
+    Ok(())
+}
+
+fn print_limits(out: &mut impl Write, results: &Results) -> io::Result<()> {
+    let known: Vec<_> = results
+        .limits
+        .iter()
+        .filter_map(|limit| Some((limit, limit.values(&results.rows)?)))
+        .collect();
+    if known.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n| {:<50} | {:>8} | {:>8} | {:>8} | {:>8} | {:<7} |",
+        "limit", "median", "min", "max", "at most", ""
+    )?;
+    writeln!(
+        out,
+        "|{:-<52}|---------:|---------:|---------:|---------:|---------|",
+        ""
+    )?;
+    for (limit, values) in known {
+        let median = quantile(&values, 0.5);
+        writeln!(
+            out,
+            "| {:<50} | {:>8} | {:>8} | {:>8} | {:>8} | {:<7} |",
+            limit.name,
+            fine_digits(median),
+            fine_digits(quantile(&values, 0.0)),
+            fine_digits(quantile(&values, 1.0)),
+            fine_digits(limit.at_most),
+            if median <= limit.at_most { "kept" } else { "broken" },
+        )?;
+    }
+    Ok(())
+}
+
+/// The same as [`digits`] with more of them for numbers below one.
+fn fine_digits(value: f64) -> String {
+    match value < 1.0 {
+        true => format!("{value:.4}"),
+        false => digits(value),
+    }
 }
 
 /// The median of a cost over the rounds.
 fn cost(row: &Row, part: impl Fn(&Cost) -> Option<f64>) -> Option<f64> {
     let values = sorted(row.costs.iter().filter_map(part));
     (!values.is_empty()).then(|| quantile(&values, 0.5))
+}
+
+fn number(row: &Row, part: impl Fn(&Cost) -> Option<f64>, places: usize) -> String {
+    cost(row, part).map_or(String::new(), |value| format!("{value:.places$}"))
 }
 
 fn verbs(row: &Row) -> String {
@@ -61,6 +179,9 @@ fn verbs(row: &Row) -> String {
 
 /// Thousands with separators, small numbers with digits behind the point.
 fn digits(value: f64) -> String {
+    if value < 10.0 {
+        return format!("{value:.2}");
+    }
     if value < 1_000.0 {
         return format!("{value:.1}");
     }
@@ -77,16 +198,24 @@ fn digits(value: f64) -> String {
 
 fn as_json(results: &Results) -> Value {
     let rows: Vec<_> = results.rows.iter().map(row_json).collect();
-    let settings = results.settings.iter().map(|(name, value)| (*name, value.as_str()));
+    let ratios = results.ratios.iter().filter_map(|ratio| ratio_json(ratio, results));
+    let limits = results.limits.iter().filter_map(|limit| limit_json(limit, results));
+    let settings = results
+        .settings
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     json!({
         "suite": results.suite,
         "settings": settings.collect::<std::collections::BTreeMap<_, _>>(),
         "figures": rows,
+        "ratios": ratios.collect::<Vec<_>>(),
+        "limits": limits.collect::<Vec<_>>(),
+        "failures": results.failures,
     })
 }
 
 fn row_json(row: &Row) -> Value {
-    let values = sorted(row.values.iter().copied());
+    let values = sorted(row.values.values().copied());
     json!({
         "name": row.name,
         "unit": row.unit,
@@ -95,6 +224,44 @@ fn row_json(row: &Row) -> Value {
         "max": quantile(&values, 1.0),
         "cpu_micros": cost(row, |cost| cost.cpu_micros),
         "peak_megabytes": cost(row, |cost| cost.peak_megabytes),
+        "written_bytes": cost(row, |cost| cost.written_bytes),
+        "transactions": cost(row, |cost| cost.transactions),
+        "statements": cost(row, |cost| cost.statements),
+        "wal_bytes": cost(row, |cost| cost.wal_bytes),
+        "connections": cost(row, |cost| cost.connections),
+        "pages": cost(row, |cost| cost.pages),
+        "rows": cost(row, |cost| cost.rows),
+        "flushes": cost(row, |cost| cost.flushes),
         "verbs": row.costs.iter().find_map(|cost| cost.verbs.as_ref()),
     })
+}
+
+fn ratio_json(ratio: &Ratio, results: &Results) -> Option<Value> {
+    let (values, against) = ratio.values(&results.rows)?;
+    let values = sorted(values);
+    let median = quantile(&values, 0.5);
+    Some(json!({
+        "name": ratio.name,
+        "of": ratio.of,
+        "against": against,
+        "median": median,
+        "min": quantile(&values, 0.0),
+        "max": quantile(&values, 1.0),
+        "wanted": ratio.wanted,
+        "reached": ratio.wanted.map(|wanted| median >= wanted),
+    }))
+}
+
+fn limit_json(limit: &Limit, results: &Results) -> Option<Value> {
+    let values = limit.values(&results.rows)?;
+    let median = quantile(&values, 0.5);
+    Some(json!({
+        "name": limit.name,
+        "of": limit.of,
+        "median": median,
+        "min": quantile(&values, 0.0),
+        "max": quantile(&values, 1.0),
+        "at_most": limit.at_most,
+        "kept": median <= limit.at_most,
+    }))
 }

@@ -1,0 +1,284 @@
+//! The adapter's own statements without the library: their texts are read from a connection on which the adapter has
+//! prepared them, so they cannot differ, and run on held connections with the same settings. What is bound to them is
+//! made before the clock runs, as far as it is known by then.
+
+use std::time::Duration;
+
+use queuert::adapter::{Authority, ClaimJobs, ClaimType, NewChain, NewJob, Outcome, Settlement, StateAdapter};
+use queuert::{ChainId, Fence, JobId, JobType, Payload, WorkerId};
+use queuert_measured::{Letter, Receipt};
+use queuert_postgres::PostgresState;
+use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqlSafeStr, SqlStr};
+use uuid::Uuid;
+
+use super::ours::{SendLetter, fill};
+use super::server::{SCHEMA, Server};
+use super::{BARE_START, BATCH};
+use crate::measure::{BoxError, Report, Stopwatch};
+use crate::work::{batches, check_completed};
+
+/// As long as the name of a worker that was not given one.
+const WORKER: &str = "benchmarking0";
+const LEASE: Duration = Duration::from_secs(60);
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+const STEP: Duration = Duration::from_secs(60);
+
+/// The statements, and what is needed to run them.
+struct Bare {
+    start: SqlStr,
+    claim: SqlStr,
+    settle: SqlStr,
+    letter_type: i32,
+    options: PgConnectOptions,
+}
+
+impl Bare {
+    /// Lets the adapter do everything once, on its only connection, and reads what it has prepared there.
+    async fn capture(server: &mut Server, batch: usize) -> Result<Self, BoxError> {
+        let state = server.state(Some(1)).await?;
+        do_everything_once(&state, batch).await?;
+        let mut connection = state.pool().acquire().await?;
+        let options = state.pool().connect_options().as_ref().clone();
+        let prepared = sqlx::query("SELECT statement FROM pg_prepared_statements").persistent(false);
+        let prepared = prepared.fetch_all(&mut *connection).await?;
+        let texts: Vec<String> = prepared.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        let letter_type = format!("SELECT id FROM {SCHEMA}.job_type WHERE name = $1");
+        let letter_type = sqlx::query_scalar(AssertSqlSafe(letter_type)).bind(SendLetter::NAME);
+        let letter_type = letter_type.fetch_one(&mut *connection).await?;
+        drop(connection);
+        state.close().await;
+        let the_one_with = |part: &str| -> Result<SqlStr, BoxError> {
+            let mut found = texts.iter().filter(|text| text.contains(part));
+            match (found.next(), found.next()) {
+                (Some(text), None) => Ok(AssertSqlSafe(text.clone()).into_sql_str()),
+                _ => Err(format!("there is not exactly one statement with `{part}`").into()),
+            }
+        };
+        Ok(Self {
+            start: the_one_with("new_job AS (")?,
+            claim: the_one_with("synchronous_commit")?,
+            settle: the_one_with("f AS (DELETE FROM")?,
+            letter_type,
+            options,
+        })
+    }
+
+    async fn connect(&self) -> Result<PgConnection, BoxError> {
+        Ok(PgConnection::connect_with(&self.options).await?)
+    }
+
+    async fn claim(&self, connection: &mut PgConnection, batch: usize, fence: Uuid) -> Result<Vec<Uuid>, BoxError> {
+        let claim = sqlx::query(self.claim.clone())
+            .bind(vec![self.letter_type])
+            .bind(i64::try_from(batch)?)
+            .bind(vec![i64::try_from(LEASE.as_micros())?])
+            .bind(WORKER)
+            .bind(fence)
+            .bind(false);
+        let rows = claim.fetch_all(connection).await?;
+        // One row without a job if there is none.
+        let ids = rows
+            .iter()
+            .filter_map(|row: &PgRow| row.try_get::<Option<Uuid>, _>(0).transpose());
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    async fn settle(
+        &self,
+        connection: &mut PgConnection,
+        ends: &Ends,
+        jobs: &[Uuid],
+        fence: Uuid,
+    ) -> Result<(), BoxError> {
+        let size = jobs.len();
+        loop {
+            let settle = sqlx::query(self.settle.clone())
+                .bind(jobs)
+                .bind(vec![fence; size])
+                .bind(&ends.kinds[..size])
+                .bind(&ends.workers[..size])
+                .bind(&ends.outputs[..size])
+                .bind(&ends.times[..size])
+                .bind(&ends.delays[..size]);
+            match settle.fetch_all(&mut *connection).await {
+                Ok(settled) if settled.len() == size => return Ok(()),
+                Ok(settled) => return Err(format!("{} of {size} jobs were settled", settled.len()).into()),
+                // The statement waits a millisecond for a lock, also for that of a table that grows. Nothing was done.
+                Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(LOCK_NOT_AVAILABLE) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// What the ends of all batches have in common.
+struct Ends {
+    kinds: Vec<i16>,
+    workers: Vec<&'static str>,
+    outputs: Vec<Option<String>>,
+    times: Vec<Option<i64>>,
+    delays: Vec<Option<i64>>,
+}
+
+impl Ends {
+    fn new(size: usize) -> Result<Self, BoxError> {
+        let output = |number: usize| serde_json::to_string(&Receipt::of(&Letter::new(number as u64))).map(Some);
+        Ok(Self {
+            kinds: vec![0; size],
+            workers: vec![WORKER; size],
+            outputs: (0..size).map(output).collect::<Result<_, _>>()?,
+            times: vec![None; size],
+            delays: vec![Some(0); size],
+        })
+    }
+}
+
+fn id() -> Uuid {
+    Uuid::from_u128(fastrand::u128(..))
+}
+
+async fn do_everything_once(state: &PostgresState, batch: usize) -> Result<(), BoxError> {
+    let job = JobId::from_uuid(id());
+    let input = serde_json::to_string(&Letter::new(0))?;
+    let chain = NewChain::new(NewJob::new(job, SendLetter::NAME, Payload::from_text(input)));
+    let created = state.create_chains(None, &[chain]).await?;
+    created.map_err(|refusal| format!("{refusal:?}"))?;
+    let types = vec![ClaimType {
+        name: SendLetter::NAME.into(),
+        lease: LEASE,
+    }];
+    let fence = Fence::from_uuid(id());
+    let claim = ClaimJobs::new(types, batch, WorkerId::new(WORKER), fence);
+    state.claim_jobs(&claim).await?;
+    let settlement = Settlement {
+        job,
+        authority: Authority::Fence {
+            fence,
+            worker: WorkerId::new(WORKER),
+        },
+        outcome: Outcome::Finish {
+            output: Payload::from_text("1"),
+        },
+    };
+    state.settle_jobs(None, &[settlement]).await?;
+    Ok(())
+}
+
+/// What one start of a thousand chains binds.
+struct Starts {
+    ids: Vec<Uuid>,
+    types: Vec<i32>,
+    priorities: Vec<i16>,
+    max_attempts: Vec<Option<i64>>,
+    traces: Vec<Option<String>>,
+    inputs: Vec<String>,
+}
+
+/// Ids as the library makes them: they grow.
+fn ids(first: u128, batch: impl Iterator<Item = u64>) -> Vec<Uuid> {
+    batch
+        .map(|number| Uuid::from_u128(first + u128::from(number)))
+        .collect()
+}
+
+pub(super) async fn start(chains: usize) -> Result<Report, BoxError> {
+    let mut server = Server::clean().await?;
+    let bare = Bare::capture(&mut server, BATCH).await?;
+    let state = server.state(None).await?;
+    fill(&queuert::Client::new(state.clone()), chains).await?;
+    let first = Uuid::parse_str("7fffffff-ffff-7000-8000-000000000000")?.as_u128();
+    let mut made = Vec::new();
+    for batch in batches(chains, BATCH) {
+        let size = batch.clone().count();
+        let inputs = batch
+            .clone()
+            .map(|number| serde_json::to_string(&SendLetter(Letter::new(number))));
+        made.push(Starts {
+            inputs: inputs.collect::<Result<_, _>>()?,
+            ids: ids(first, batch),
+            types: vec![bare.letter_type; size],
+            priorities: vec![0; size],
+            max_attempts: vec![None; size],
+            traces: vec![None; size],
+        });
+    }
+    let mut connection = bare.connect().await?;
+    let step = i64::try_from(STEP.as_micros())?;
+    let before = server.counts().await?;
+    let stopwatch = Stopwatch::start();
+    for starts in &made {
+        let start = sqlx::query(bare.start.clone())
+            .bind(&starts.ids)
+            .bind(&starts.types)
+            .bind(&starts.priorities)
+            .bind(&starts.max_attempts)
+            .bind(&starts.traces)
+            .bind(&starts.inputs)
+            .bind(step);
+        start.execute(&mut connection).await?;
+    }
+    let mut figure = stopwatch.rate(BARE_START, "chains/s", chains);
+    server.cost_since(&before, &mut figure).await?;
+    if let Some(cost) = &mut figure.cost {
+        cost.connections = Some(1.0);
+    }
+    let started: Vec<JobId> = made
+        .iter()
+        .flat_map(|starts| &starts.ids)
+        .map(|id| JobId::from_uuid(*id))
+        .collect();
+    for ids in started.chunks(BATCH) {
+        let found = state.get_jobs(None, ids).await?;
+        if found.len() != ids.len() || found.iter().any(|job| job.input.as_str().len() < 100) {
+            return Err("bare statements started something else".into());
+        }
+    }
+    state.close().await;
+    server.described(Report::from(vec![figure])).await
+}
+
+pub(super) async fn drain(
+    name: &'static str,
+    jobs: usize,
+    connections: usize,
+    batch: usize,
+) -> Result<Report, BoxError> {
+    let mut server = Server::clean().await?;
+    let bare = std::sync::Arc::new(Bare::capture(&mut server, batch).await?);
+    let state = server.state(None).await?;
+    let started: Vec<ChainId> = fill(&queuert::Client::new(state.clone()), jobs).await?;
+    let mut held = Vec::new();
+    for _ in 0..connections {
+        held.push((bare.connect().await?, Ends::new(batch)?));
+    }
+    let before = server.counts().await?;
+    let stopwatch = Stopwatch::start();
+    let running: Vec<_> = held
+        .into_iter()
+        .map(|(mut connection, ends)| {
+            let bare = std::sync::Arc::clone(&bare);
+            tokio::spawn(async move {
+                loop {
+                    let fence = id();
+                    let jobs = bare.claim(&mut connection, batch, fence).await?;
+                    if jobs.is_empty() {
+                        return Ok::<_, BoxError>(());
+                    }
+                    bare.settle(&mut connection, &ends, &jobs, fence).await?;
+                }
+            })
+        })
+        .collect();
+    for task in running {
+        task.await??;
+    }
+    let mut figure = stopwatch.rate(name, "jobs/s", jobs);
+    server.cost_since(&before, &mut figure).await?;
+    if let Some(cost) = &mut figure.cost {
+        cost.connections = Some(connections as f64);
+    }
+    check_completed(&state, &started).await?;
+    state.close().await;
+    server.described(Report::from(vec![figure])).await
+}
