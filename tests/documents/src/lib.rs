@@ -12,5 +12,10 @@ pub mod design {}
 #[doc = include_str!("../../../docs/guide.md")]
 pub mod guide {}
 
+#[doc = include_str!("../../../docs/sqlite.md")]
+pub mod sqlite {}
+#[doc = include_str!("../../../docs/postgres.md")]
+pub mod postgres {}
+
 #[doc = include_str!("../../../docs/writing-an-adapter.md")]
 pub mod writing_an_adapter {}
