@@ -4,23 +4,16 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
-use queuert::{
-    AbortReason, AttemptError, ChainRecord, Fence, JobId, JobStatus, Lease, StateError, Timestamp, TypeName,
-};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteConnection};
+use queuert::{AbortReason, AttemptError, ChainRecord, Fence, JobId, JobStatus, Lease, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::clock;
-use crate::core::{Change, Core, ErrorChange, count, fetch, query};
+use crate::core::{Change, Core, ErrorChange, count};
+use crate::db::{Db, Row, query};
 use crate::json::Batch;
-use crate::row::{self, CHAIN_COLUMNS, CLAIMED_COLUMNS};
+use crate::row::{self, CHAIN_COLUMNS};
 
-pub(crate) async fn claim(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    claim: &ClaimJobs,
-) -> Result<Claimed, StateError> {
+pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
     let mut seen = HashSet::new();
     let types: Vec<_> = claim
         .types
@@ -31,51 +24,40 @@ pub(crate) async fn claim(
         return Ok(Claimed::default());
     }
     let now = clock::now();
+    let names = Batch::of_texts(types.iter().map(|claimed| claimed.name.as_str()));
+    let promote = query(&core.sql.promote).bind(names.as_str()).bind(now.as_micros());
+    db.execute(promote).await?;
     let mut statement = query(&core.claim_statement(types.len()))
-        .bind(Batch::of_texts(types.iter().map(|claimed| claimed.name.as_str())))
         .bind(now.as_micros())
-        .bind(claim.worker.as_str().to_owned())
-        .bind(claim.fence.as_uuid().as_bytes().to_vec())
+        .bind(claim.worker.as_str())
+        .bind(claim.fence.as_uuid())
         .bind(count(claim.limit));
     for claimed in &types {
         let until = now.saturating_add(claimed.lease);
-        statement = statement.bind(until.as_micros()).bind(claimed.name.as_str().to_owned());
+        statement = statement.bind(until.as_micros()).bind(claimed.name.as_str());
     }
-    let lease = |name: &TypeName| {
-        let claimed = types.iter().find(|claimed| claimed.name == *name)?;
-        Some(Lease {
+    let lease = |name: &str| {
+        let claimed = types.iter().find(|claimed| claimed.name.as_str() == name)?;
+        let lease = Lease {
             owner: claim.worker.clone(),
             until: now.saturating_add(claimed.lease),
             fence: claim.fence,
-        })
+        };
+        Some((claimed.name.clone(), lease))
     };
-    let mut taken = Vec::new();
-    let mut next = None;
-    for found in fetch(connection, statement).await? {
-        // The last of the three statements answers with one column: when the next job is due.
-        if found.len() == CLAIMED_COLUMNS {
-            taken.push(row::claimed(&found, now, lease)?);
-        } else {
-            next = row::get::<Option<i64>>(&found, 0)?;
-        }
-    }
+    let mut taken = db.fetch(statement, |found| row::claimed(found, now, lease)).await?;
     // Rows come back in the order in which they lie in the table.
     taken.sort_unstable_by_key(|taken| (taken.rank, taken.job.id));
-    let next_due = match next {
-        // What could not be moved over in one go is due now: soon, and never in a hot loop.
-        Some(time) if taken.len() < claim.limit => Some(
-            Timestamp::from_micros(time)
-                .saturating_duration_since(now)
-                .max(Duration::from_millis(1)),
-        ),
-        _ => None,
+    let next_due = match taken.len() < claim.limit {
+        true => next_due(db, core, &names, now).await?,
+        false => None,
     };
     let waited: Vec<JobId> = taken
         .iter()
         .filter(|stored| stored.blockers > 0)
         .map(|stored| stored.job.id)
         .collect();
-    let mut blockers = blockers_of(connection, core, &waited).await?;
+    let mut blockers = blockers_of(db, core, &waited).await?;
     let jobs = taken.into_iter().map(|stored| ClaimedJob {
         blockers: blockers.remove(&stored.job.id).unwrap_or_default(),
         job: stored.job,
@@ -86,9 +68,21 @@ pub(crate) async fn claim(
     })
 }
 
+/// How long it is until the next job of these types is due.
+async fn next_due(db: &mut Db<'_>, core: &Core, names: &str, now: Timestamp) -> Result<Option<Duration>, StateError> {
+    let next = query(&core.sql.next_due).bind(names);
+    let next = db.first(next, |found| found.get::<Option<i64>>(0)).await?.flatten();
+    // What could not be moved over in one go is due now: soon, and never in a hot loop.
+    Ok(next.map(|time| {
+        Timestamp::from_micros(time)
+            .saturating_duration_since(now)
+            .max(Duration::from_millis(1))
+    }))
+}
+
 /// The blocker chains of jobs, in the declared order.
 pub(crate) async fn blockers_of(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     jobs: &[JobId],
 ) -> Result<HashMap<JobId, Vec<ChainRecord>>, StateError> {
@@ -97,18 +91,16 @@ pub(crate) async fn blockers_of(
         return Ok(blockers);
     }
     let ids = Batch::of_ids(jobs.iter().map(|job| job.as_uuid()));
-    for found in fetch(connection, query(&core.sql.blockers_of).bind(ids)).await? {
-        let job = JobId::from_uuid(row::uuid(&found, CHAIN_COLUMNS)?);
-        blockers.entry(job).or_default().push(row::chain(&found)?);
+    let found = db.fetch(query(&core.sql.blockers_of).bind(ids), |found| {
+        Ok((JobId::from_uuid(found.get(CHAIN_COLUMNS)?), row::chain(found)?))
+    });
+    for (job, chain) in found.await? {
+        blockers.entry(job).or_default().push(chain);
     }
     Ok(blockers)
 }
 
-pub(crate) async fn renew(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    renewals: &[RenewLease],
-) -> Result<Vec<Renewal>, StateError> {
+pub(crate) async fn renew(db: &mut Db<'_>, core: &Core, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
     if renewals.is_empty() {
         return Ok(Vec::new());
     }
@@ -122,15 +114,14 @@ pub(crate) async fn renew(
                 .number(until.as_micros());
         });
     }
-    let mut renewed = HashSet::new();
-    for found in fetch(connection, query(&core.sql.renew).bind(batch.finish())).await? {
-        let job = JobId::from_uuid(row::uuid(&found, 0)?);
-        renewed.insert((job, Fence::from_uuid(row::uuid(&found, 1)?)));
-    }
+    let renewed = db.fetch(query(&core.sql.renew).bind(batch.finish()), |found| {
+        Ok((JobId::from_uuid(found.get(0)?), Fence::from_uuid(found.get(1)?)))
+    });
+    let renewed: HashSet<_> = renewed.await?.into_iter().collect();
     let held = |renewal: &RenewLease| renewed.contains(&(renewal.job, renewal.fence));
     let rows = match renewals.iter().all(held) {
         true => HashMap::new(),
-        false => why_lost(connection, core, renewals.iter().map(|renewal| renewal.job)).await?,
+        false => why_lost(db, core, renewals.iter().map(|renewal| renewal.job)).await?,
     };
     let answers = renewals.iter().map(|renewal| {
         if held(renewal) {
@@ -144,20 +135,19 @@ pub(crate) async fn renew(
 
 /// Status and fence of jobs.
 async fn why_lost(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     jobs: impl Iterator<Item = JobId>,
 ) -> Result<HashMap<JobId, (Option<JobStatus>, Option<Uuid>)>, StateError> {
     let ids = Batch::of_ids(jobs.map(|job| job.as_uuid()));
-    let mut rows = HashMap::new();
-    for found in fetch(connection, query(&core.sql.why_lost).bind(ids)).await? {
-        rows.insert(JobId::from_uuid(row::uuid(&found, 0)?), status_and_fence(&found)?);
-    }
-    Ok(rows)
+    let rows = db.fetch(query(&core.sql.why_lost).bind(ids), |found| {
+        Ok((JobId::from_uuid(found.get(0)?), status_and_fence(found)?))
+    });
+    Ok(rows.await?.into_iter().collect())
 }
 
-fn status_and_fence(found: &SqliteRow) -> Result<(Option<JobStatus>, Option<Uuid>), StateError> {
-    Ok((row::status(row::get(found, 1)?), row::optional_uuid(found, 2)?))
+fn status_and_fence(found: &Row<'_>) -> Result<(Option<JobStatus>, Option<Uuid>), StateError> {
+    Ok((row::status(found.get(1)?), found.get(2)?))
 }
 
 fn held(found: Option<&(Option<JobStatus>, Option<Uuid>)>, fence: Fence) -> Result<(), AbortReason> {
@@ -179,20 +169,16 @@ pub(crate) fn lost(status: Option<JobStatus>) -> AbortReason {
 
 /// Whether the job runs under the fence. The caller's transaction has the write lock, so it stays true.
 pub(crate) async fn hold(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     job: JobId,
     fence: Fence,
 ) -> Result<Result<(), AbortReason>, StateError> {
-    let rows = why_lost(connection, core, std::iter::once(job)).await?;
+    let rows = why_lost(db, core, std::iter::once(job)).await?;
     Ok(held(rows.get(&job), fence))
 }
 
-pub(crate) async fn reap(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    reap: &ReapLeases,
-) -> Result<Vec<ReapedJob>, StateError> {
+pub(crate) async fn reap(db: &mut Db<'_>, core: &Core, reap: &ReapLeases) -> Result<Vec<ReapedJob>, StateError> {
     let now = clock::now();
     let expired = query(&core.sql.expired)
         .bind(now.as_micros())
@@ -201,8 +187,7 @@ pub(crate) async fn reap(
         .bind(count(reap.limit));
     let mut reaped = Vec::new();
     let mut changes = Vec::new();
-    for found in fetch(connection, expired).await? {
-        let mut stored = row::job(&found)?;
+    for mut stored in db.fetch(expired, row::job).await? {
         let Some(lease) = stored.job.lease.take() else {
             continue;
         };
@@ -235,8 +220,8 @@ pub(crate) async fn reap(
             job: stored.job,
         });
     }
-    core.change(connection, &changes, now).await?;
-    core.note_lost_leases(connection, reaped.iter().map(|reaped| reaped.job.id))
+    core.change(db, &changes, now).await?;
+    core.note_lost_leases(db, reaped.iter().map(|reaped| reaped.job.id))
         .await?;
     Ok(reaped)
 }

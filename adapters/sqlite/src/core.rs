@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use queuert::adapter::rank;
 use queuert::{ChainId, Fence, JobId, JobStatus, Payload, StateError, Timestamp};
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{SqlStr, Sqlite, SqliteConnection};
+use sqlx::SqlStr;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::clock;
-use crate::error::translate;
+use crate::db::{Db, query};
+use crate::error::DbError;
 use crate::json::Batch;
 use crate::row::{self, Head, NewRow, StoredJob, status_number};
 use crate::sql::Statements;
-use crate::values::Row;
 
 /// Notices that are kept for other processes: enough for the busiest interval between two of their looks.
 const NOTICES: i64 = 10_000;
@@ -113,8 +112,6 @@ impl Change {
     }
 }
 
-pub(crate) type Query = sqlx::query::Query<'static, Sqlite, SqliteArguments>;
-
 impl Core {
     pub(crate) fn new(prefix: &str, ageing_step: Duration) -> Self {
         Self {
@@ -161,39 +158,43 @@ impl Core {
     /// Inserts jobs. The error is SQLite's own, because the caller may know what to make of it.
     pub(crate) async fn insert_jobs(
         &self,
-        connection: &mut SqliteConnection,
+        db: &mut Db<'_>,
         rows: &[NewRow<'_>],
         now: Timestamp,
-    ) -> Result<(), sqlx::Error> {
-        let fill = |row: &mut Row, new: &NewRow<'_>| {
+    ) -> Result<(), DbError> {
+        let inserted = self.sql.insert_jobs.execute(db, rows, |values, new| {
             let job = new.job;
             let first = new.chain_index == 0;
             let scheduled_at = job.schedule.resolve(now);
-            row.id(job.id.as_uuid());
-            row.optional_id((!first).then(|| new.chain_id.as_uuid()));
-            row.number(new.chain_index).number(status_number(new.status));
-            row.text(job.type_name.as_str());
-            row.optional_text((!first).then(|| new.chain_type.as_str()));
-            row.number(new.chain_created_at.as_micros())
+            values.add(job.id.as_uuid());
+            values.add((!first).then(|| new.chain_id.as_uuid()));
+            values.number(new.chain_index).number(status_number(new.status));
+            values.add(job.type_name.as_str());
+            values.add((!first).then(|| new.chain_type.as_str()));
+            values
+                .number(new.chain_created_at.as_micros())
                 .number(new.keyed)
                 .number(now.as_micros());
-            row.number(scheduled_at.as_micros())
+            values
+                .number(scheduled_at.as_micros())
                 .number(job.priority)
                 .number(self.rank(scheduled_at, job.priority));
-            row.number(scheduled_at <= now)
-                .optional_number(job.max_attempts)
+            values
+                .number(scheduled_at <= now)
+                .add(job.max_attempts.map(i64::from))
                 .number(count(job.blockers.len()));
-            row.optional_text(new.deduplication_key)
-                .optional_text(job.trace_context.as_deref())
-                .text(job.input.as_str());
-        };
-        self.sql.insert_jobs.fetch(connection, rows, fill).await.map(drop)
+            values
+                .add(new.deduplication_key)
+                .add(job.trace_context.as_deref())
+                .add(job.input.as_str());
+        });
+        inserted.await.map(drop)
     }
 
     /// Inserts the edges of new jobs: job, blockers in order, each with whether it has completed.
     pub(crate) async fn insert_blockers<'a>(
         &self,
-        connection: &mut SqliteConnection,
+        db: &mut Db<'_>,
         edges: impl IntoIterator<Item = (JobId, &'a [ChainId])>,
         completed: impl Fn(&ChainId) -> bool,
     ) -> Result<(), StateError> {
@@ -211,33 +212,28 @@ impl Core {
         if batch.is_empty() {
             return Ok(());
         }
-        execute(connection, query(&self.sql.insert_blockers).bind(batch.finish())).await
+        db.execute(query(&self.sql.insert_blockers).bind(batch.finish()))
+            .await?;
+        Ok(())
     }
 
     /// The status of each chain that exists.
     pub(crate) async fn chain_statuses(
         &self,
-        connection: &mut SqliteConnection,
+        db: &mut Db<'_>,
         chains: impl IntoIterator<Item = ChainId>,
     ) -> Result<HashMap<ChainId, JobStatus>, StateError> {
         let ids = Batch::of_ids(chains.into_iter().map(|chain| chain.as_uuid()));
-        let rows = fetch(connection, query(&self.sql.chain_statuses).bind(ids)).await?;
-        let mut statuses = HashMap::with_capacity(rows.len());
-        for found in &rows {
-            if let Some(status) = row::get::<Option<i64>>(found, 1)?.and_then(row::status) {
-                statuses.insert(ChainId::from_uuid(row::uuid(found, 0)?), status);
-            }
-        }
-        Ok(statuses)
+        let rows = db.fetch(query(&self.sql.chain_statuses).bind(ids), |found| {
+            let status = found.get::<Option<i64>>(1)?.and_then(row::status);
+            let chain = ChainId::from_uuid(found.get(0)?);
+            Ok(status.map(|status| (chain, status)))
+        });
+        Ok(rows.await?.into_iter().flatten().collect())
     }
 
     /// Writes changes of jobs.
-    pub(crate) async fn change(
-        &self,
-        connection: &mut SqliteConnection,
-        changes: &[Change],
-        now: Timestamp,
-    ) -> Result<(), StateError> {
+    pub(crate) async fn change(&self, db: &mut Db<'_>, changes: &[Change], now: Timestamp) -> Result<(), StateError> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -249,39 +245,44 @@ impl Core {
                 });
             }
         }
-        let fill = |row: &mut Row, change: &Change| {
-            row.number(change.seq)
+        let changed = self.sql.change.execute(db, changes, |values, change| {
+            values
+                .number(change.seq)
                 .number(status_number(change.status))
                 .number(change.latest);
-            row.number(change.scheduled_at <= now)
+            values
+                .number(change.scheduled_at <= now)
                 .number(change.scheduled_at.as_micros())
                 .number(self.rank(change.scheduled_at, change.priority));
-            row.number(change.attempt)
-                .optional_number(change.ended_at.map(|time| time.as_micros()))
-                .optional_text(change.completed_by.as_deref());
+            values
+                .number(change.attempt)
+                .add(change.ended_at.map(|time| time.as_micros()))
+                .add(change.completed_by.as_deref());
             match &change.error {
-                ErrorChange::Keep => row.number(true).null().null().null(),
-                ErrorChange::Clear => row.number(false).null().null().null(),
-                ErrorChange::Set { attempt, at, message } => {
-                    row.number(false).number(*attempt).number(at.as_micros()).text(message)
-                }
+                ErrorChange::Keep => values.number(true).null().null().null(),
+                ErrorChange::Clear => values.number(false).null().null().null(),
+                ErrorChange::Set { attempt, at, message } => values
+                    .number(false)
+                    .number(*attempt)
+                    .number(at.as_micros())
+                    .add(message.as_str()),
             };
-            row.optional_id(change.settled.map(|fence| fence.as_uuid()))
-                .optional_text(change.output.as_ref().map(Payload::as_str))
+            values
+                .add(change.settled.map(|fence| fence.as_uuid()))
+                .add(change.output.as_ref().map(Payload::as_str))
                 .number(change.chain_open);
-        };
-        let changed = self.sql.change.fetch(connection, changes, fill).await;
-        changed.map_err(translate)?;
-        if keys.is_empty() {
-            return Ok(());
+        });
+        changed.await?;
+        if !keys.is_empty() {
+            db.execute(query(&self.sql.change_keys).bind(keys.finish())).await?;
         }
-        execute(connection, query(&self.sql.change_keys).bind(keys.finish())).await
+        Ok(())
     }
 
     /// Tells other processes, in the same transaction, that attempts have lost their jobs.
     pub(crate) async fn note_lost_leases(
         &self,
-        connection: &mut SqliteConnection,
+        db: &mut Db<'_>,
         jobs: impl IntoIterator<Item = JobId>,
     ) -> Result<(), StateError> {
         let mut batch = Batch::new();
@@ -290,36 +291,21 @@ impl Core {
                 row.number(2).id(job.as_uuid()).raw("null").number(1);
             });
         }
-        self.insert_notices(connection, batch).await
+        self.insert_notices(db, batch).await
     }
 
-    pub(crate) async fn insert_notices(
-        &self,
-        connection: &mut SqliteConnection,
-        notices: Batch,
-    ) -> Result<(), StateError> {
+    pub(crate) async fn insert_notices(&self, db: &mut Db<'_>, notices: Batch) -> Result<(), StateError> {
         if notices.is_empty() {
             return Ok(());
         }
         let insert = query(&self.sql.insert_notices)
             .bind(notices.finish())
-            .bind(self.origin.as_bytes().to_vec())
-            .bind(clock::now().as_micros())
-            .bind(NOTICES);
-        execute(connection, insert).await
+            .bind(self.origin)
+            .bind(clock::now().as_micros());
+        db.execute(insert).await?;
+        db.execute(query(&self.sql.drop_notices).bind(NOTICES)).await?;
+        Ok(())
     }
-}
-
-pub(crate) fn query(sql: &SqlStr) -> Query {
-    sqlx::query(sql.clone())
-}
-
-pub(crate) async fn execute(connection: &mut SqliteConnection, query: Query) -> Result<(), StateError> {
-    query.execute(connection).await.map(drop).map_err(translate)
-}
-
-pub(crate) async fn fetch(connection: &mut SqliteConnection, query: Query) -> Result<Vec<SqliteRow>, StateError> {
-    query.fetch_all(connection).await.map_err(translate)
 }
 
 pub(crate) fn count(number: usize) -> i64 {

@@ -4,34 +4,29 @@ use std::collections::{HashMap, HashSet};
 
 use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
 use queuert::{ChainId, DeduplicationScope, JobId, JobStatus, StateError, Timestamp};
-use sqlx::SqliteConnection;
 
 use crate::clock;
-use crate::core::{Core, fetch, query};
-use crate::error::{is_unique_violation, translate};
+use crate::core::Core;
+use crate::db::{Db, query};
 use crate::json::Batch;
 use crate::row::{self, NewRow};
 
 pub(crate) type Created = Result<Vec<CreatedChain>, Refusal>;
 
 /// Starts chains, all or none. Everything is looked up before anything is written, so a refusal leaves nothing behind.
-pub(crate) async fn create(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    chains: &[NewChain],
-) -> Result<Created, StateError> {
+pub(crate) async fn create(db: &mut Db<'_>, core: &Core, chains: &[NewChain]) -> Result<Created, StateError> {
     if chains.is_empty() {
         return Ok(Ok(Vec::new()));
     }
     let now = clock::now();
-    let duplicates = find_duplicates(connection, core, chains, now).await?;
+    let duplicates = find_duplicates(db, core, chains, now).await?;
     let named: HashSet<ChainId> = chains
         .iter()
         .flat_map(|chain| chain.job.blockers.iter().copied())
         .collect();
     let mut known = match named.is_empty() {
         true => HashMap::new(),
-        false => core.chain_statuses(connection, named).await?,
+        false => core.chain_statuses(db, named).await?,
     };
     let mut created: Vec<CreatedChain> = Vec::with_capacity(chains.len());
     let mut rows = Vec::with_capacity(chains.len());
@@ -72,26 +67,24 @@ pub(crate) async fn create(
     }
     if let Some(refusal) = missing {
         // An earlier item may have been refused for its id; that comes first.
-        let taken = taken_id(connection, core, &rows).await?;
+        let taken = taken_id(db, core, &rows).await?;
         return Ok(Err(taken.unwrap_or(refusal)));
     }
     if rows.is_empty() {
         return Ok(Ok(created));
     }
-    if let Err(error) = core.insert_jobs(connection, &rows, now).await {
+    if let Err(error) = core.insert_jobs(db, &rows, now).await {
         // The index over ids has the last word. The failed statement has undone itself.
-        if is_unique_violation(&error)
-            && let Some(refusal) = taken_id(connection, core, &rows).await?
+        if error.is_unique_violation()
+            && let Some(refusal) = taken_id(db, core, &rows).await?
         {
             return Ok(Err(refusal));
         }
-        return Err(translate(error));
+        return Err(error.into());
     }
     let edges = rows.iter().map(|row| (row.job.id, row.job.blockers.as_slice()));
-    core.insert_blockers(connection, edges, |chain| {
-        known.get(chain) == Some(&JobStatus::Completed)
-    })
-    .await?;
+    core.insert_blockers(db, edges, |chain| known.get(chain) == Some(&JobStatus::Completed))
+        .await?;
     Ok(Ok(created))
 }
 
@@ -113,24 +106,19 @@ pub(crate) fn waiting_status(blockers: &[ChainId], known: &HashMap<ChainId, JobS
 }
 
 /// The first of the new jobs whose id exists, or is given twice.
-async fn taken_id(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    rows: &[NewRow<'_>],
-) -> Result<Option<Refusal>, StateError> {
+async fn taken_id(db: &mut Db<'_>, core: &Core, rows: &[NewRow<'_>]) -> Result<Option<Refusal>, StateError> {
     let ids = Batch::of_ids(rows.iter().map(|row| row.job.id.as_uuid()));
-    let found = fetch(connection, query(&core.sql.taken_ids).bind(ids)).await?;
-    let mut taken = HashSet::with_capacity(found.len());
-    for one in &found {
-        taken.insert(JobId::from_uuid(row::uuid(one, 0)?));
-    }
+    let taken = db.fetch(query(&core.sql.taken_ids).bind(ids), |found| {
+        Ok(JobId::from_uuid(found.get(0)?))
+    });
+    let mut taken: HashSet<_> = taken.await?.into_iter().collect();
     let first = rows.iter().find(|row| !taken.insert(row.job.id));
     Ok(first.map(|row| Refusal::IdTaken(row.job.id)))
 }
 
 /// For each item with a key, by place: the newest chain in the store that counts.
 async fn find_duplicates(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     chains: &[NewChain],
     now: Timestamp,
@@ -157,11 +145,13 @@ async fn find_duplicates(
     if batch.is_empty() {
         return Ok(duplicates);
     }
-    for found in fetch(connection, query(&core.sql.duplicates).bind(batch.finish())).await? {
-        let place = usize::try_from(row::get::<i64>(&found, 0)?).unwrap_or(usize::MAX);
-        let status = row::get::<Option<i64>>(&found, 2)?.and_then(row::status);
+    let rows = db.fetch(query(&core.sql.duplicates).bind(batch.finish()), |found| {
+        let place = usize::try_from(found.get::<i64>(0)?).unwrap_or(usize::MAX);
+        let status = found.get::<Option<i64>>(2)?.and_then(row::status);
+        Ok((place, ChainId::from_uuid(found.get(1)?), status))
+    });
+    for (place, id, status) in rows.await? {
         if let (Some(place), Some(status)) = (places.get(place), status) {
-            let id = ChainId::from_uuid(row::uuid(&found, 1)?);
             let existing = CreatedChain {
                 id,
                 status,

@@ -2,7 +2,7 @@
 
 use queuert::{StateError, StateErrorKind};
 
-/// The primary result codes of SQLite that need advice of their own.
+/// The result codes of SQLite that are told apart.
 mod code {
     pub(super) const PERM: i32 = 3;
     pub(super) const BUSY: i32 = 5;
@@ -14,11 +14,67 @@ mod code {
     pub(super) const FULL: i32 = 13;
     pub(super) const CANTOPEN: i32 = 14;
     pub(super) const NOTADB: i32 = 26;
+    pub(super) const CONSTRAINT_PRIMARYKEY: i32 = 1555;
+    pub(super) const CONSTRAINT_UNIQUE: i32 = 2067;
+}
+
+/// What a statement fails with, on either kind of connection.
+#[derive(Debug)]
+pub(crate) enum DbError {
+    Lent(sqlx::Error),
+    Own(rusqlite::Error),
+}
+
+impl From<sqlx::Error> for DbError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Lent(error)
+    }
+}
+
+impl From<rusqlite::Error> for DbError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Own(error)
+    }
+}
+
+impl From<DbError> for StateError {
+    fn from(error: DbError) -> Self {
+        let translated = advice(&error);
+        match error {
+            DbError::Lent(error) => translated.with_source(error),
+            DbError::Own(error) => translated.with_source(error),
+        }
+    }
+}
+
+impl DbError {
+    /// SQLite's extended result code.
+    fn code(&self) -> Option<i32> {
+        match self {
+            Self::Lent(error) => lent_code(error),
+            Self::Own(error) => error.sqlite_error().map(|error| error.extended_code),
+        }
+    }
+
+    /// Whether another connection holds the lock that the statement needs.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.code().map(primary), Some(code::BUSY | code::LOCKED))
+    }
+
+    /// Whether a unique index refused a row.
+    pub(crate) fn is_unique_violation(&self) -> bool {
+        matches!(self.code(), Some(code::CONSTRAINT_PRIMARYKEY | code::CONSTRAINT_UNIQUE))
+    }
 }
 
 /// Translates an error of sqlx.
 pub(crate) fn translate(error: sqlx::Error) -> StateError {
-    let (kind, message) = match primary_code(&error) {
+    DbError::Lent(error).into()
+}
+
+/// What can be done about an error.
+fn advice(error: &DbError) -> StateError {
+    let (kind, message) = match error.code().map(primary) {
         Some(code::BUSY | code::LOCKED) => (
             StateErrorKind::Transient,
             "the database is locked by another connection; look for a process that keeps a transaction open on this file",
@@ -53,38 +109,40 @@ pub(crate) fn translate(error: sqlx::Error) -> StateError {
             "the operating system failed to read or write the database; check the disk and the space on it",
         ),
         Some(code::INTERRUPT) => (StateErrorKind::Transient, "the statement was interrupted"),
-        _ => match &error {
-            sqlx::Error::Database(_) => (StateErrorKind::Misconfigured, "the database refused a statement"),
-            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => (
+        Some(_) => (StateErrorKind::Misconfigured, "the database refused a statement"),
+        None => match error {
+            DbError::Lent(
+                sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_),
+            )
+            | DbError::Own(_) => (
                 StateErrorKind::Corrupt,
                 "a row of the database is not what it should be",
             ),
-            sqlx::Error::PoolTimedOut => (
+            DbError::Lent(sqlx::Error::PoolTimedOut) => (
                 StateErrorKind::Transient,
                 "no reading connection came free in time; allow more with `readers`",
             ),
             _ => (StateErrorKind::Transient, "the connection to the database failed"),
         },
     };
-    StateError::new(kind, message).with_source(error)
+    StateError::new(kind, message)
 }
 
 /// Whether another connection holds the lock that the statement needs.
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
-    matches!(primary_code(error), Some(code::BUSY | code::LOCKED))
+    matches!(lent_code(error).map(primary), Some(code::BUSY | code::LOCKED))
 }
 
-/// Whether a unique index refused a row.
-pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Database(error) if error.is_unique_violation())
-}
-
-fn primary_code(error: &sqlx::Error) -> Option<i32> {
+fn lent_code(error: &sqlx::Error) -> Option<i32> {
     match error {
-        // The low byte of SQLite's extended codes is the primary one.
-        sqlx::Error::Database(error) => error.code()?.parse::<i32>().ok().map(|code| code & 0xFF),
+        sqlx::Error::Database(error) => error.code()?.parse().ok(),
         _ => None,
     }
+}
+
+/// The low byte of SQLite's extended codes is the primary one.
+fn primary(code: i32) -> i32 {
+    code & 0xFF
 }
 
 /// The same failure for another one who waits for it.

@@ -5,11 +5,11 @@ use std::fmt;
 
 use queuert::adapter::{BoxFuture, NewChain, Settled, Settlement};
 use queuert::{JobId, StateError};
-use sqlx::SqliteConnection;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::create::{self, Created};
+use crate::db::Db;
 use crate::settle;
 use crate::transaction::SqliteTransaction;
 
@@ -28,7 +28,7 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, StateError>>;
 
 /// An operation that can be run again if the transaction that it shared failed.
 pub(crate) trait Operation: Send {
-    fn run<'a>(&'a mut self, connection: &'a mut SqliteConnection) -> BoxFuture<'a, Result<(), StateError>>;
+    fn run<'a>(&'a mut self, db: &'a mut Db<'_>) -> BoxFuture<'a, Result<(), StateError>>;
     /// Gives the result of the last run to whoever waits.
     fn answer(self: Box<Self>);
     /// Gives an error to whoever waits.
@@ -45,10 +45,10 @@ pub(crate) struct Task<T, F> {
 impl<T, F> Operation for Task<T, F>
 where
     T: Send,
-    F: for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StateError>> + Send,
+    F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send,
 {
-    fn run<'a>(&'a mut self, connection: &'a mut SqliteConnection) -> BoxFuture<'a, Result<(), StateError>> {
-        let work = (self.work)(connection);
+    fn run<'a>(&'a mut self, db: &'a mut Db<'_>) -> BoxFuture<'a, Result<(), StateError>> {
+        let work = (self.work)(db);
         Box::pin(async {
             self.result = Some(work.await?);
             Ok(())
@@ -127,31 +127,31 @@ impl Answer {
 /// statements, and so do concurrent ends.
 pub(crate) async fn run_all(
     core: &Core,
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     group: &mut Vec<Request>,
     answers: &mut Vec<Answer>,
 ) -> Result<(), StateError> {
-    run_creations(core, connection, group, answers).await?;
-    run_settlements(core, connection, group, answers).await?;
+    run_creations(core, db, group, answers).await?;
+    run_settlements(core, db, group, answers).await?;
     // Taken from the end, so that the first to come is the first to run.
     group.reverse();
     while let Some(request) = group.pop() {
         match request {
-            Request::Create(chains, reply) => match create::create(connection, core, &chains).await {
+            Request::Create(chains, reply) => match create::create(db, core, &chains).await {
                 Ok(created) => answers.push(Answer::Create(chains, reply, created)),
                 Err(error) => {
                     group.push(Request::Create(chains, reply));
                     return Err(error);
                 }
             },
-            Request::Settle(settlements, reply) => match settle::settle(connection, core, &settlements).await {
+            Request::Settle(settlements, reply) => match settle::settle(db, core, &settlements).await {
                 Ok(settled) => answers.push(Answer::Settle(settlements, reply, settled)),
                 Err(error) => {
                     group.push(Request::Settle(settlements, reply));
                     return Err(error);
                 }
             },
-            Request::Other(mut operation) | Request::Quiet(mut operation) => match operation.run(connection).await {
+            Request::Other(mut operation) | Request::Quiet(mut operation) => match operation.run(db).await {
                 Ok(()) => answers.push(Answer::Other(operation)),
                 Err(error) => {
                     group.push(Request::Other(operation));
@@ -167,7 +167,7 @@ pub(crate) async fn run_all(
 /// Runs the creations of a group as one, if none of them is refused. A refused batch has written nothing.
 async fn run_creations(
     core: &Core,
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     group: &mut Vec<Request>,
     answers: &mut Vec<Answer>,
 ) -> Result<(), StateError> {
@@ -182,7 +182,7 @@ async fn run_creations(
     if several < 2 {
         return Ok(());
     }
-    let Ok(mut created) = create::create(connection, core, &all).await? else {
+    let Ok(mut created) = create::create(db, core, &all).await? else {
         return Ok(());
     };
     for request in std::mem::take(group) {
@@ -201,7 +201,7 @@ async fn run_creations(
 /// Runs the ends of a group as one, if no job is named twice.
 async fn run_settlements(
     core: &Core,
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     group: &mut Vec<Request>,
     answers: &mut Vec<Answer>,
 ) -> Result<(), StateError> {
@@ -217,7 +217,7 @@ async fn run_settlements(
     if several < 2 || !all.iter().all(|settlement| jobs.insert(settlement.job)) {
         return Ok(());
     }
-    let mut settled = settle::settle(connection, core, &all).await?;
+    let mut settled = settle::settle(db, core, &all).await?;
     for request in std::mem::take(group) {
         match request {
             Request::Settle(settlements, reply) => {

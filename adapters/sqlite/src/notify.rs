@@ -12,13 +12,14 @@ use std::time::Duration;
 use queuert::adapter::{BoxFuture, Notice, NotifyAdapter, Subscription, Topic};
 use queuert::{ChainId, JobId, NotifyError, StateError, Timestamp, TypeName};
 use sqlx::{Connection, SqliteConnection};
+use uuid::Uuid;
 
 use crate::clock;
-use crate::core::{Core, fetch, query};
+use crate::core::Core;
+use crate::db::{Db, query};
 use crate::error::{corrupt, translate};
 use crate::hub::Hub;
 use crate::json::Batch;
-use crate::row;
 use crate::state::SqliteState;
 
 /// How often the change counter is looked at while somebody listens.
@@ -130,10 +131,10 @@ impl NotifyAdapter for SqliteNotify {
             }
             let core = Arc::clone(state.core());
             let left = Arc::new(left);
-            let carried = state.write_quietly(move |connection| {
+            let carried = state.write_quietly(move |db| {
                 let core = Arc::clone(&core);
                 let left = Arc::clone(&left);
-                Box::pin(async move { core.insert_notices(connection, batch(&left)).await })
+                Box::pin(async move { core.insert_notices(db, batch(&left)).await })
             });
             carried.await.map_err(failed)
         })
@@ -153,10 +154,10 @@ impl Shared {
     async fn next_due(&self, types: &[TypeName]) -> Result<Vec<(TypeName, Timestamp)>, StateError> {
         let core = Arc::clone(self.state.core());
         let types = types.to_vec();
-        let read = self.state.read(move |connection| {
+        let read = self.state.read(move |db| {
             let core = Arc::clone(&core);
             let types = types.clone();
-            Box::pin(async move { watched_types(connection, &core, &types).await })
+            Box::pin(async move { watched_types(db, &core, &types).await })
         });
         let waiting = read.await?.into_iter();
         Ok(waiting
@@ -167,18 +168,17 @@ impl Shared {
 
 /// Of each type: how many jobs are due, up to a number that is plenty, and when the next one is.
 async fn watched_types(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     types: &[TypeName],
 ) -> Result<Vec<(TypeName, usize, Option<Timestamp>)>, StateError> {
     let names = Batch::of_texts(types.iter().map(TypeName::as_str));
-    let rows = fetch(connection, query(&core.sql.watched_types).bind(names)).await?;
-    let read = |found| {
-        let count = usize::try_from(row::get::<i64>(found, 1)?).unwrap_or_default();
-        let due = row::get::<Option<i64>>(found, 2)?.map(Timestamp::from_micros);
-        Ok((TypeName::from(row::get::<String>(found, 0)?), count, due))
-    };
-    rows.iter().map(read).collect()
+    db.fetch(query(&core.sql.watched_types).bind(names), |found| {
+        let count = usize::try_from(found.get::<i64>(1)?).unwrap_or_default();
+        let due = found.get::<Option<i64>>(2)?.map(Timestamp::from_micros);
+        Ok((TypeName::from(found.get::<String>(0)?), count, due))
+    })
+    .await
 }
 
 #[derive(Debug)]
@@ -236,8 +236,8 @@ impl Watch {
         // A connection of its own: a pooled one would be missing for readers for as long as somebody listens.
         let options = readers.connect_options();
         let mut connection = SqliteConnection::connect_with(&options).await.map_err(translate)?;
-        let last = fetch(&mut connection, query(&state.core().sql.last_notice)).await?;
-        let notice = last.first().map(|last| row::get(last, 0)).transpose()?;
+        let last = query(&state.core().sql.last_notice);
+        let notice = Db::Lent(&mut connection).first(last, |last| last.get(0)).await?;
         Ok(Self {
             core: Arc::clone(state.core()),
             connection,
@@ -306,22 +306,25 @@ impl Watch {
 
     async fn read_notices(&mut self, shared: &Shared) -> Result<(), StateError> {
         let read = query(&self.core.sql.read_notices).bind(self.notice);
-        for found in fetch(&mut self.connection, read).await? {
-            self.notice = row::get(&found, 0)?;
-            // What this process announced has been delivered here already.
-            if row::uuid(&found, 1)? == self.core.origin {
-                continue;
-            }
-            let notice = match row::get::<i64>(&found, 2)? {
-                0 => Notice::JobsAvailable {
-                    type_name: TypeName::from(row::get::<String>(&found, 4)?),
-                    count: usize::try_from(row::get::<i64>(&found, 5)?).unwrap_or(1),
-                },
-                1 => Notice::ChainEnded(ChainId::from_uuid(row::uuid(&found, 3)?)),
-                2 => Notice::LeaseLost(JobId::from_uuid(row::uuid(&found, 3)?)),
-                _ => continue,
+        let mut db = Db::Lent(&mut self.connection);
+        let rows = db.fetch(read, |found| {
+            let notice = match found.get::<i64>(2)? {
+                0 => Some(Notice::JobsAvailable {
+                    type_name: TypeName::from(found.get::<String>(4)?),
+                    count: usize::try_from(found.get::<i64>(5)?).unwrap_or(1),
+                }),
+                1 => Some(Notice::ChainEnded(ChainId::from_uuid(found.get(3)?))),
+                2 => Some(Notice::LeaseLost(JobId::from_uuid(found.get(3)?))),
+                _ => None,
             };
-            shared.lock().hub.tell(&notice);
+            Ok((found.get(0)?, found.get::<Uuid>(1)?, notice))
+        });
+        for (number, origin, notice) in rows.await? {
+            self.notice = number;
+            // What this process announced has been delivered here already.
+            if let Some(notice) = notice.filter(|_| origin != self.core.origin) {
+                shared.lock().hub.tell(&notice);
+            }
         }
         Ok(())
     }
@@ -329,7 +332,7 @@ impl Watch {
     /// Offers what is due, and wakes somebody where the next job is due sooner than was known.
     async fn look_for_jobs(&mut self, shared: &Shared, types: &[TypeName]) -> Result<(), StateError> {
         let now = clock::now();
-        let found = watched_types(&mut self.connection, &self.core, types).await?;
+        let found = watched_types(&mut Db::Lent(&mut self.connection), &self.core, types).await?;
         let mut subscribers = shared.lock();
         for (type_name, mut count, due) in found {
             match due {
@@ -353,7 +356,7 @@ impl Watch {
     async fn look_for_ends(&mut self, shared: &Shared, chains: &[ChainId]) -> Result<(), StateError> {
         let statuses = self
             .core
-            .chain_statuses(&mut self.connection, chains.iter().copied())
+            .chain_statuses(&mut Db::Lent(&mut self.connection), chains.iter().copied())
             .await?;
         let mut subscribers = shared.lock();
         for chain in chains {

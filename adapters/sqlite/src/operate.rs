@@ -4,21 +4,22 @@ use std::collections::{HashMap, HashSet};
 
 use queuert::adapter::{DeleteChains, Refusal, StoppedChain};
 use queuert::{BlockerReference, ChainId, ChainRecord, JobId, JobRecord, JobStatus, StateError};
-use sqlx::SqliteConnection;
+use uuid::Uuid;
 
 use crate::clock;
-use crate::core::{Change, Core, execute, fetch, query};
+use crate::core::{Change, Core};
+use crate::db::{Db, query};
 use crate::json::Batch;
 use crate::query::{chains_by_id, stored_jobs};
 use crate::row::{self, JOB, StoredJob};
 
 pub(crate) async fn trigger(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     jobs: &[JobId],
 ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
     let now = clock::now();
-    let stored = stored_jobs(connection, core, jobs).await?;
+    let stored = stored_jobs(db, core, jobs).await?;
     let mut by_id: HashMap<JobId, StoredJob> = stored.into_iter().map(|stored| (stored.job.id, stored)).collect();
     for id in jobs {
         match by_id.get(id).map(|stored| stored.job.status) {
@@ -32,35 +33,37 @@ pub(crate) async fn trigger(
         stored.job.scheduled_at = stored.job.scheduled_at.min(now);
     }
     let changes: Vec<_> = by_id.values().map(Change::of_job).collect();
-    core.change(connection, &changes, now).await?;
+    core.change(db, &changes, now).await?;
     let records = jobs.iter().filter_map(|id| by_id.get(id));
     Ok(Ok(records.map(|stored| stored.job.clone()).collect()))
 }
 
 /// The latest job of each chain that exists.
 pub(crate) async fn latest_jobs(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     chains: &[ChainId],
 ) -> Result<HashMap<ChainId, StoredJob>, StateError> {
     let ids = Batch::of_ids(chains.iter().map(|chain| chain.as_uuid()));
     let mut latest = HashMap::new();
-    for found in fetch(connection, query(&core.sql.latest_jobs).bind(ids)).await? {
-        let place = usize::try_from(row::get::<i64>(&found, JOB.len())?).unwrap_or(usize::MAX);
-        if let Some(chain) = chains.get(place) {
-            latest.insert(*chain, row::job(&found)?);
+    let found = db.fetch(query(&core.sql.latest_jobs).bind(ids), |found| {
+        Ok((found.get::<i64>(JOB.len())?, row::job(found)?))
+    });
+    for (place, job) in found.await? {
+        if let Some(chain) = usize::try_from(place).ok().and_then(|place| chains.get(place)) {
+            latest.insert(*chain, job);
         }
     }
     Ok(latest)
 }
 
 pub(crate) async fn cancel(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     chains: &[ChainId],
 ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
     let now = clock::now();
-    let mut latest = latest_jobs(connection, core, chains).await?;
+    let mut latest = latest_jobs(db, core, chains).await?;
     for chain in chains {
         match latest.get(chain).map(|stored| stored.job.status) {
             None => return Ok(Err(Refusal::ChainNotFound(*chain))),
@@ -77,9 +80,9 @@ pub(crate) async fn cancel(
         stored.job.ended_at = Some(now);
     }
     let changes: Vec<_> = latest.values().map(Change::of_job).collect();
-    core.change(connection, &changes, now).await?;
-    core.note_lost_leases(connection, interrupted.values().copied()).await?;
-    let records = chains_by_id(connection, core, chains).await?;
+    core.change(db, &changes, now).await?;
+    core.note_lost_leases(db, interrupted.values().copied()).await?;
+    let records = chains_by_id(db, core, chains).await?;
     let stopped = records.into_iter().map(|chain| StoppedChain {
         interrupted: interrupted.get(&chain.id).copied(),
         chain,
@@ -88,20 +91,21 @@ pub(crate) async fn cancel(
 }
 
 pub(crate) async fn retry(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     chains: &[ChainId],
 ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
     let now = clock::now();
-    let mut latest = latest_jobs(connection, core, chains).await?;
+    let mut latest = latest_jobs(db, core, chains).await?;
     let mut keys: HashMap<ChainId, (String, String, Option<ChainId>)> = HashMap::new();
     if latest.values().any(|stored| stored.keyed) {
         let ids = Batch::of_ids(chains.iter().map(|chain| chain.as_uuid()));
-        for found in fetch(connection, query(&core.sql.key_holders).bind(ids)).await? {
-            let holder = row::optional_uuid(&found, 3)?.map(ChainId::from_uuid);
-            let key = (row::get(&found, 1)?, row::get(&found, 2)?, holder);
-            keys.insert(ChainId::from_uuid(row::uuid(&found, 0)?), key);
-        }
+        let found = db.fetch(query(&core.sql.key_holders).bind(ids), |found| {
+            let holder = found.get::<Option<Uuid>>(3)?.map(ChainId::from_uuid);
+            let key = (found.get(1)?, found.get(2)?, holder);
+            Ok((ChainId::from_uuid(found.get(0)?), key))
+        });
+        keys.extend(found.await?);
     }
     let mut retried: HashMap<(&str, &str), ChainId> = HashMap::new();
     for chain in chains {
@@ -122,9 +126,10 @@ pub(crate) async fn retry(
     let mut blocked = HashSet::new();
     if !waited.is_empty() {
         let ids = Batch::of_ids(waited.iter().map(|stored| stored.job.id.as_uuid()));
-        for found in fetch(connection, query(&core.sql.open_blockers).bind(ids)).await? {
-            blocked.insert(JobId::from_uuid(row::uuid(&found, 0)?));
-        }
+        let found = db.fetch(query(&core.sql.open_blockers).bind(ids), |found| {
+            Ok(JobId::from_uuid(found.get(0)?))
+        });
+        blocked.extend(found.await?);
     }
     for stored in latest.values_mut() {
         let job = &mut stored.job;
@@ -137,36 +142,38 @@ pub(crate) async fn retry(
         job.ended_at = None;
     }
     let changes: Vec<_> = latest.values().map(Change::of_job).collect();
-    core.change(connection, &changes, now).await?;
+    core.change(db, &changes, now).await?;
     let records = chains.iter().filter_map(|chain| latest.get(chain));
     Ok(Ok(records.map(|stored| stored.job.clone()).collect()))
 }
 
 pub(crate) async fn delete(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     delete: &DeleteChains,
 ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
-    let records = doomed(connection, core, delete).await?;
+    let records = doomed(db, core, delete).await?;
     if records.is_empty() {
         return Ok(Ok(Vec::new()));
     }
     let chains: Vec<ChainId> = records.iter().map(|record| record.id).collect();
     let doomed: HashSet<ChainId> = chains.iter().copied().collect();
     let ids = Batch::of_ids(chains.iter().map(|chain| chain.as_uuid()));
-    let mut references = Vec::new();
-    for found in fetch(connection, query(&core.sql.references).bind(ids.clone())).await? {
-        if !doomed.contains(&ChainId::from_uuid(row::uuid(&found, 2)?)) {
-            references.push(BlockerReference {
-                chain: ChainId::from_uuid(row::uuid(&found, 0)?),
-                job: JobId::from_uuid(row::uuid(&found, 1)?),
-            });
-        }
-    }
+    let references = db.fetch(query(&core.sql.references).bind(ids.as_str()), |found| {
+        let reference = BlockerReference {
+            chain: ChainId::from_uuid(found.get(0)?),
+            job: JobId::from_uuid(found.get(1)?),
+        };
+        let stays = !doomed.contains(&ChainId::from_uuid(found.get(2)?));
+        Ok(stays.then_some(reference))
+    });
+    let references: Vec<_> = references.await?.into_iter().flatten().collect();
     if !references.is_empty() {
         return Ok(Err(Refusal::Referenced(references)));
     }
-    execute(connection, query(&core.sql.delete_chains).bind(ids)).await?;
+    for delete in &core.sql.delete_chains {
+        db.execute(query(delete).bind(ids.as_str())).await?;
+    }
     let stopped: Vec<_> = records
         .into_iter()
         .map(|chain| StoppedChain {
@@ -174,17 +181,13 @@ pub(crate) async fn delete(
             chain,
         })
         .collect();
-    core.note_lost_leases(connection, stopped.iter().filter_map(|chain| chain.interrupted))
+    core.note_lost_leases(db, stopped.iter().filter_map(|chain| chain.interrupted))
         .await?;
     Ok(Ok(stopped))
 }
 
 /// The chains that exist, each once, in the order given; then what the cascade adds, one level after the other.
-async fn doomed(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    delete: &DeleteChains,
-) -> Result<Vec<ChainRecord>, StateError> {
+async fn doomed(db: &mut Db<'_>, core: &Core, delete: &DeleteChains) -> Result<Vec<ChainRecord>, StateError> {
     let mut seen = HashSet::new();
     let mut level: Vec<ChainId> = delete
         .chains
@@ -194,18 +197,16 @@ async fn doomed(
         .collect();
     let mut records = Vec::new();
     while !level.is_empty() {
-        let found = chains_by_id(connection, core, &level).await?;
+        let found = chains_by_id(db, core, &level).await?;
         let ids = Batch::of_ids(found.iter().map(|record| record.id.as_uuid()));
         let grows = delete.cascade && !found.is_empty();
         records.extend(found);
         level.clear();
         if grows {
-            for blocker in fetch(connection, query(&core.sql.blockers_of_chains).bind(ids)).await? {
-                let chain = ChainId::from_uuid(row::uuid(&blocker, 0)?);
-                if seen.insert(chain) {
-                    level.push(chain);
-                }
-            }
+            let blockers = db.fetch(query(&core.sql.blockers_of_chains).bind(ids), |found| {
+                Ok(ChainId::from_uuid(found.get(0)?))
+            });
+            level.extend(blockers.await?.into_iter().filter(|chain| seen.insert(*chain)));
         }
     }
     Ok(records)

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::error::{is_busy, translate};
 use crate::migrate;
+use crate::own::{Own, OwnOptions};
 use crate::state::SqliteState;
 use crate::writer::Writer;
 
@@ -53,10 +54,10 @@ const SHORT_WAIT: Duration = Duration::from_millis(5);
 const READER_WAIT: Duration = Duration::from_secs(5);
 
 /// The page cache of the writer: 64 MiB at most, in the unit of the pragma.
-const WRITER_CACHE: &str = "-65536";
+const WRITER_CACHE: (&str, &str) = ("cache_size", "-65536");
 
 /// After how many pages the log is moved into the file: 16 MiB of the usual pages.
-const CHECKPOINT_PAGES: &str = "4000";
+const CHECKPOINT_PAGES: (&str, &str) = ("wal_autocheckpoint", "4000");
 
 /// Rows that a connection's thread may be ahead: a batch should not make two threads take turns.
 const ROW_BUFFER: usize = 1_024;
@@ -200,8 +201,8 @@ impl SqliteOptions {
         // and spill half-written transactions. Longer logs make for fewer flushes of the file itself.
         let writing = plain
             .clone()
-            .pragma("cache_size", WRITER_CACHE)
-            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
+            .pragma(WRITER_CACHE.0, WRITER_CACHE.1)
+            .pragma(CHECKPOINT_PAGES.0, CHECKPOINT_PAGES.1);
         let deadline = Instant::now() + self.lock_timeout;
         let connection = loop {
             match self.prepare(&writing, in_memory).await {
@@ -214,15 +215,39 @@ impl SqliteOptions {
         };
         let core = Arc::new(Core::new(&self.prefix, self.ageing_step));
         let readers = (!in_memory).then(|| self.reader_pool(&plain));
+        let own = match in_memory || self.connect.is_some() {
+            // Only sqlx knows how to open it.
+            true => None,
+            false => Some(Own::start(Arc::clone(&core), self.own_options(path))?),
+        };
         let writer_options = writing.create_if_missing(false);
         let queue = Writer::start(
             Arc::clone(&core),
+            own,
             writer_options,
             connection,
             in_memory,
             self.lock_timeout,
         );
         Ok(SqliteState::new(core, queue, readers))
+    }
+
+    fn own_options(&self, path: PathBuf) -> OwnOptions {
+        let synchronous = match self.synchronous {
+            Synchronous::Full => "FULL",
+            Synchronous::Normal => "NORMAL",
+        };
+        OwnOptions {
+            path,
+            busy_timeout: SHORT_WAIT,
+            // The keys of the application's own tables may refer to ours; sqlx has them checked too.
+            pragmas: vec![
+                ("synchronous", synchronous),
+                ("foreign_keys", "ON"),
+                WRITER_CACHE,
+                CHECKPOINT_PAGES,
+            ],
+        }
     }
 
     fn reader_pool(&self, plain: &SqliteConnectOptions) -> SqlitePool {

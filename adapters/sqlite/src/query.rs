@@ -2,10 +2,10 @@
 
 use queuert::adapter::{ChainQuery, JobQuery, JobSort, Order, Position};
 use queuert::{ChainId, ChainRecord, JobId, JobRecord, JobStatus, StateError, TypeName};
-use sqlx::SqliteConnection;
 
 use crate::claim::blockers_of;
-use crate::core::{Core, Query, count, fetch, query};
+use crate::core::{Core, count};
+use crate::db::{Db, Query, Value, query};
 use crate::json::Batch;
 use crate::row::{self, CHAIN, PENDING, RUNNING, StoredJob, status_number};
 use crate::sql::Statements;
@@ -18,54 +18,34 @@ const FEW: i64 = 10_000;
 const PENDING_JOBS: &str = "SELECT seq FROM {prefix}job WHERE status = 1 AND due = 1 \
      UNION ALL SELECT seq FROM {prefix}job WHERE status = 1 AND due = 0";
 
-pub(crate) async fn stored_jobs(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    jobs: &[JobId],
-) -> Result<Vec<StoredJob>, StateError> {
+pub(crate) async fn stored_jobs(db: &mut Db<'_>, core: &Core, jobs: &[JobId]) -> Result<Vec<StoredJob>, StateError> {
     let ids = Batch::of_ids(jobs.iter().map(|job| job.as_uuid()));
-    let rows = fetch(connection, query(&core.sql.jobs_by_id).bind(ids)).await?;
-    rows.iter().map(row::job).collect()
+    db.fetch(query(&core.sql.jobs_by_id).bind(ids), row::job).await
 }
 
-pub(crate) async fn jobs_by_id(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    jobs: &[JobId],
-) -> Result<Vec<JobRecord>, StateError> {
-    let stored = stored_jobs(connection, core, jobs).await?;
+pub(crate) async fn jobs_by_id(db: &mut Db<'_>, core: &Core, jobs: &[JobId]) -> Result<Vec<JobRecord>, StateError> {
+    let stored = stored_jobs(db, core, jobs).await?;
     Ok(stored.into_iter().map(|stored| stored.job).collect())
 }
 
 pub(crate) async fn chains_by_id(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     chains: &[ChainId],
 ) -> Result<Vec<ChainRecord>, StateError> {
     let ids = Batch::of_ids(chains.iter().map(|chain| chain.as_uuid()));
-    let rows = fetch(connection, query(&core.sql.chains_by_id).bind(ids)).await?;
-    rows.iter().map(row::chain).collect()
+    db.fetch(query(&core.sql.chains_by_id).bind(ids), row::chain).await
 }
 
-pub(crate) async fn list_blockers(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    job: &JobId,
-) -> Result<Vec<ChainRecord>, StateError> {
-    let mut blockers = blockers_of(connection, core, std::slice::from_ref(job)).await?;
+pub(crate) async fn list_blockers(db: &mut Db<'_>, core: &Core, job: &JobId) -> Result<Vec<ChainRecord>, StateError> {
+    let mut blockers = blockers_of(db, core, std::slice::from_ref(job)).await?;
     Ok(blockers.remove(job).unwrap_or_default())
 }
 
 /// A query in the making: conditions with their arguments, numbered as they come.
 struct Search {
     conditions: Vec<String>,
-    arguments: Vec<Argument>,
-}
-
-enum Argument {
-    Number(i64),
-    Text(String),
-    Bytes(Vec<u8>),
+    arguments: Vec<Value<'static>>,
 }
 
 impl Search {
@@ -76,8 +56,8 @@ impl Search {
         }
     }
 
-    fn argument(&mut self, argument: Argument) -> String {
-        self.arguments.push(argument);
+    fn argument(&mut self, argument: impl Into<Value<'static>>) -> String {
+        self.arguments.push(argument.into());
         format!("?{}", self.arguments.len())
     }
 
@@ -86,24 +66,22 @@ impl Search {
     }
 
     fn any_id(&mut self, column: &str, ids: impl IntoIterator<Item = uuid::Uuid>) {
-        let list = self.argument(Argument::Text(Batch::of_ids(ids)));
+        let list = self.argument(Batch::of_ids(ids));
         self.only(format!("{column} IN (SELECT unhex(value) FROM json_each({list}))"));
     }
 
     fn any_type(&mut self, column: &str, types: &[TypeName]) {
-        let list = self.argument(Argument::Text(Batch::of_texts(types.iter().map(TypeName::as_str))));
+        let list = self.argument(Batch::of_texts(types.iter().map(TypeName::as_str)));
         self.only(format!("{column} IN (SELECT value FROM json_each({list}))"));
     }
 
     fn any_status(&mut self, column: &str, statuses: &[JobStatus]) {
-        let list = self.argument(Argument::Text(Batch::of_numbers(
-            statuses.iter().map(|status| status_number(*status)),
-        )));
+        let list = self.argument(Batch::of_numbers(statuses.iter().map(|status| status_number(*status))));
         self.only(format!("{column} IN (SELECT value FROM json_each({list}))"));
     }
 
     fn bound(&mut self, column: &str, operator: &str, number: i64) {
-        let bound = self.argument(Argument::Number(number));
+        let bound = self.argument(number);
         self.only(format!("{column} {operator} {bound}"));
     }
 
@@ -116,18 +94,26 @@ impl Search {
             Order::OldestFirst => ">",
             Order::NewestFirst => "<",
         };
-        let last = self.argument(Argument::Number(position.value));
-        let last_id = self.argument(Argument::Bytes(position.id.as_uuid().as_bytes().to_vec()));
+        let last = self.argument(position.value);
+        let last_id = self.argument(position.id.as_uuid());
         self.only(format!("{value} {strictly}= {last}"));
         self.only(format!("({value} {strictly} {last} OR {id} {strictly} {last_id})"));
     }
 
-    fn finish(mut self, core: &Core, select: &str, value: &str, id: &str, order: Order, limit: usize) -> Query {
+    fn finish(
+        mut self,
+        core: &Core,
+        select: &str,
+        value: &str,
+        id: &str,
+        order: Order,
+        limit: usize,
+    ) -> Query<'static> {
         let direction = match order {
             Order::OldestFirst => "ASC",
             Order::NewestFirst => "DESC",
         };
-        let limit = self.argument(Argument::Number(count(limit)));
+        let limit = self.argument(count(limit));
         let mut text = select.to_owned();
         if !self.conditions.is_empty() {
             text.push_str(" WHERE ");
@@ -136,23 +122,11 @@ impl Search {
         text.push_str(&format!(
             " ORDER BY {value} {direction}, {id} {direction} LIMIT {limit}"
         ));
-        let mut query = query(&core.sql.render(&text));
-        for argument in self.arguments {
-            query = match argument {
-                Argument::Number(number) => query.bind(number),
-                Argument::Text(text) => query.bind(text),
-                Argument::Bytes(bytes) => query.bind(bytes),
-            };
-        }
-        query
+        Query::new(&core.sql.render(&text), self.arguments)
     }
 }
 
-pub(crate) async fn list_jobs(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    wanted: &JobQuery,
-) -> Result<Vec<JobRecord>, StateError> {
+pub(crate) async fn list_jobs(db: &mut Db<'_>, core: &Core, wanted: &JobQuery) -> Result<Vec<JobRecord>, StateError> {
     let mut search = Search::new();
     let mut narrow = false;
     if let Some(ids) = &wanted.ids {
@@ -161,9 +135,7 @@ pub(crate) async fn list_jobs(
     }
     if let Some(chains) = &wanted.chains {
         // Two indexes share the jobs of a chain: the first one is found by its id.
-        let list = search.argument(Argument::Text(Batch::of_ids(
-            chains.iter().map(|chain| chain.as_uuid()),
-        )));
+        let list = search.argument(Batch::of_ids(chains.iter().map(|chain| chain.as_uuid())));
         search.only(format!(
             "j.seq IN (SELECT c.seq FROM json_each({list}) AS r CROSS JOIN {{prefix}}job AS c ON c.id = unhex(r.value) \
              AND c.chain_index = 0 UNION ALL SELECT c.seq FROM json_each({list}) AS r CROSS JOIN {{prefix}}job AS c \
@@ -172,7 +144,7 @@ pub(crate) async fn list_jobs(
         narrow = true;
     }
     if let Some(chain) = wanted.blocked_by {
-        let chain = search.argument(Argument::Bytes(chain.as_uuid().as_bytes().to_vec()));
+        let chain = search.argument(chain.as_uuid());
         search.only(format!(
             "j.id IN (SELECT job_id FROM {{prefix}}blocker WHERE chain_id = {chain})"
         ));
@@ -206,7 +178,7 @@ pub(crate) async fn list_jobs(
             search.only(format!("j.status = 2 AND j.lease_until > {always}"));
             " INDEXED BY {prefix}job_lease"
         }
-        (false, _, Some([JobStatus::Pending])) if pending_jobs(connection, core).await? <= FEW => {
+        (false, _, Some([JobStatus::Pending])) if pending_jobs(db, core).await? <= FEW => {
             search.only(format!("j.seq IN ({PENDING_JOBS})"));
             ""
         }
@@ -224,14 +196,11 @@ pub(crate) async fn list_jobs(
     };
     let select = format!("SELECT {} FROM {{prefix}}job AS j{index}", Statements::job_columns());
     let page = search.finish(core, &select, value, "j.id", wanted.order, wanted.limit);
-    let rows = fetch(connection, page).await?;
-    rows.iter()
-        .map(|found| row::job(found).map(|stored| stored.job))
-        .collect()
+    db.fetch(page, |found| Ok(row::job(found)?.job)).await
 }
 
 pub(crate) async fn list_chains(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     wanted: &ChainQuery,
 ) -> Result<Vec<ChainRecord>, StateError> {
@@ -242,7 +211,7 @@ pub(crate) async fn list_chains(
         narrow = true;
     }
     if let Some(jobs) = &wanted.jobs {
-        let list = search.argument(Argument::Text(Batch::of_ids(jobs.iter().map(|job| job.as_uuid()))));
+        let list = search.argument(Batch::of_ids(jobs.iter().map(|job| job.as_uuid())));
         search.only(format!(
             "f.id IN (SELECT c.chain_id FROM json_each({list}) AS r CROSS JOIN {{prefix}}job AS c ON c.id = unhex(r.value))"
         ));
@@ -262,7 +231,7 @@ pub(crate) async fn list_chains(
     }
     let through = match (narrow, wanted.statuses.as_deref()) {
         (true, _) | (false, None) => Through::Time,
-        (false, Some(statuses)) => through(connection, core, statuses).await?,
+        (false, Some(statuses)) => through(db, core, statuses).await?,
     };
     search.after("f.created_at", "f.id", wanted.order, wanted.after);
     let latest = Statements::latest("f.id");
@@ -311,8 +280,7 @@ pub(crate) async fn list_chains(
     };
     let select = format!("SELECT {CHAIN} FROM {source}");
     let page = search.finish(core, &select, value, "f.id", wanted.order, wanted.limit);
-    let rows = fetch(connection, page).await?;
-    rows.iter().map(row::chain).collect()
+    db.fetch(page, row::chain).await
 }
 
 /// How chains of given statuses are found without reading all of them.
@@ -328,11 +296,7 @@ enum Through {
     Rest(JobStatus),
 }
 
-async fn through(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    statuses: &[JobStatus],
-) -> Result<Through, StateError> {
+async fn through(db: &mut Db<'_>, core: &Core, statuses: &[JobStatus]) -> Result<Through, StateError> {
     let [status] = statuses else {
         return Ok(Through::Time);
     };
@@ -341,19 +305,18 @@ async fn through(
             "l.status = 2 AND l.lease_until > -9223372036854775808",
             " INDEXED BY {prefix}job_lease",
         ),
-        PENDING if pending_jobs(connection, core).await? <= FEW => Through::Pending,
+        PENDING if pending_jobs(db, core).await? <= FEW => Through::Pending,
         PENDING => Through::Time,
         _ => Through::Rest(*status),
     })
 }
 
 /// How many jobs are pending, counted until there are clearly more than few.
-async fn pending_jobs(connection: &mut SqliteConnection, core: &Core) -> Result<i64, StateError> {
+async fn pending_jobs(db: &mut Db<'_>, core: &Core) -> Result<i64, StateError> {
     let count = core.sql.render(
         "SELECT (SELECT count(*) FROM (SELECT 1 FROM {prefix}job WHERE status = 1 AND due = 1 LIMIT ?1)) \
          + (SELECT count(*) FROM (SELECT 1 FROM {prefix}job WHERE status = 1 AND due = 0 LIMIT ?1))",
     );
-    let rows = fetch(connection, query(&count).bind(FEW + 1)).await?;
-    let found = rows.first().map(|found| row::get::<i64>(found, 0)).transpose()?;
+    let found = db.first(query(&count).bind(FEW + 1), |found| found.get(0)).await?;
     Ok(found.unwrap_or_default())
 }

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use queuert::adapter::DeleteChains;
 use queuert::{ChainId, StateError};
-use sqlx::AssertSqlSafe;
 
 use crate::clock;
-use crate::core::{count, fetch, query};
-use crate::error::translate;
+use crate::core::count;
+use crate::db::query;
 use crate::operate;
-use crate::row;
 use crate::state::SqliteState;
+use crate::values::shared;
 
 impl SqliteState {
     /// Deletes chains that completed or were cancelled longer ago than `older_than`, at most `limit` of them, and
@@ -28,19 +27,17 @@ impl SqliteState {
     /// A dropped future has deleted all of them or none.
     pub async fn delete_finished(&self, older_than: Duration, limit: usize) -> Result<usize, StateError> {
         let core = Arc::clone(self.core());
-        self.write(move |connection| {
+        self.write(move |db| {
             let core = Arc::clone(&core);
             Box::pin(async move {
                 let before = clock::now().saturating_sub(older_than);
                 let finished = query(&core.sql.finished).bind(before.as_micros()).bind(count(limit));
-                let rows = fetch(connection, finished).await?;
-                let mut chains = Vec::with_capacity(rows.len());
-                for found in &rows {
-                    chains.push(ChainId::from_uuid(row::uuid(found, 0)?));
-                }
+                let chains = db
+                    .fetch(finished, |found| Ok(ChainId::from_uuid(found.get(0)?)))
+                    .await?;
                 let delete = DeleteChains::new(chains, false);
                 // Nothing refers to them, and nobody else writes meanwhile, so this is never refused.
-                let deleted = operate::delete(connection, &core, &delete).await?;
+                let deleted = operate::delete(db, &core, &delete).await?;
                 Ok(deleted.map_or(0, |deleted| deleted.len()))
             })
         })
@@ -59,19 +56,14 @@ impl SqliteState {
     ///
     /// A dropped future has done all of it or none.
     pub async fn incremental_vacuum(&self, pages: u32) -> Result<u64, StateError> {
-        self.write(move |connection| {
+        self.write(move |db| {
             Box::pin(async move {
-                let vacuum = format!("PRAGMA incremental_vacuum({pages})");
+                let vacuum = shared(format!("PRAGMA incremental_vacuum({pages})"));
                 // One page per row: all rows must be fetched for all pages to be freed.
-                sqlx::query(AssertSqlSafe(vacuum))
-                    .fetch_all(&mut *connection)
-                    .await
-                    .map_err(translate)?;
-                let left: i64 = sqlx::query_scalar("PRAGMA freelist_count")
-                    .fetch_one(connection)
-                    .await
-                    .map_err(translate)?;
-                Ok(u64::try_from(left).unwrap_or_default())
+                db.fetch(query(&vacuum), |_| Ok(())).await?;
+                let left = shared("PRAGMA freelist_count".to_owned());
+                let left = db.first(query(&left), |found| found.get::<i64>(0)).await?;
+                Ok(left.and_then(|left| u64::try_from(left).ok()).unwrap_or_default())
             })
         })
         .await

@@ -4,21 +4,19 @@ use std::collections::{HashMap, HashSet};
 
 use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement, UnblockedJob};
 use queuert::{ChainId, Fence, JobId, JobStatus, Payload, Schedule, StateError, Timestamp, TypeName, WorkerId};
-use sqlx::SqliteConnection;
 
 use crate::claim::lost;
 use crate::clock;
-use crate::core::{Change, Core, ErrorChange, fetch, query};
+use crate::core::{Change, Core, ErrorChange};
 use crate::create::{missing_blocker, waiting_status};
-use crate::error::translate;
+use crate::db::{Db, query};
 use crate::json::Batch;
 use crate::row::{self, Head, NewRow};
-use crate::values::Row;
 
 /// Settles in the order given. A run of ends is one read and one or two writes; an end that creates a job with
 /// blockers stands alone, because whether it closes a circle depends on all that came before it.
 pub(crate) async fn settle(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     settlements: &[Settlement],
 ) -> Result<Vec<Settled>, StateError> {
@@ -32,11 +30,11 @@ pub(crate) async fn settle(
             None => rest.len(),
         };
         let (batch, after) = rest.split_at(run);
-        let finished = finish(connection, core, batch).await?;
+        let finished = finish(db, core, batch).await?;
         let others: Vec<&Settlement> = batch.iter().filter(|one| !finished.contains(&one.job)).collect();
         let mut answers = match others.is_empty() {
             true => Vec::new(),
-            false => settle_run(connection, core, &others).await?,
+            false => settle_run(db, core, &others).await?,
         }
         .into_iter();
         settled.extend(batch.iter().filter_map(|one| match finished.contains(&one.job) {
@@ -49,11 +47,7 @@ pub(crate) async fn settle(
 }
 
 /// Finishes, in one statement, the jobs for whose end nothing else has to be looked up or written, and gives their ids.
-async fn finish(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    settlements: &[Settlement],
-) -> Result<HashSet<JobId>, StateError> {
+async fn finish(db: &mut Db<'_>, core: &Core, settlements: &[Settlement]) -> Result<HashSet<JobId>, StateError> {
     let mut jobs = HashSet::with_capacity(settlements.len());
     // Of two ends of one job the first counts, which one statement cannot promise.
     if !settlements.iter().all(|settlement| jobs.insert(settlement.job)) {
@@ -61,16 +55,25 @@ async fn finish(
     }
     let plain: Vec<_> = settlements.iter().filter_map(plain).collect();
     let now = clock::now();
-    let fill = |row: &mut Row, (job, fence, worker, output): &(JobId, Fence, &WorkerId, &Payload)| {
-        row.id(job.as_uuid()).id(fence.as_uuid());
-        row.text(worker.as_str()).text(output.as_str()).number(now.as_micros());
-    };
-    let rows = core.sql.finish.fetch(connection, &plain, fill).await;
-    jobs.clear();
-    for finished in rows.map_err(translate)? {
-        jobs.insert(JobId::from_uuid(row::uuid(&finished, 0)?));
+    let finish = core
+        .sql
+        .finish
+        .execute(db, &plain, |values, (job, fence, worker, output)| {
+            values.add(job.as_uuid()).add(fence.as_uuid());
+            values.add(worker.as_str()).add(output.as_str()).number(now.as_micros());
+        });
+    if finish.await? == settlements.len() {
+        return Ok(jobs);
     }
-    Ok(jobs)
+    let finished = core.sql.finished_now.fetch(
+        db,
+        &plain,
+        |values, (job, fence, ..)| {
+            values.add(job.as_uuid()).add(fence.as_uuid()).number(now.as_micros());
+        },
+        |found| Ok(JobId::from_uuid(found.get(0)?)),
+    );
+    Ok(finished.await?.into_iter().collect())
 }
 
 /// The end of a chain by its attempt.
@@ -103,12 +106,8 @@ struct Found {
     next_taken: bool,
 }
 
-async fn settle_run(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    settlements: &[&Settlement],
-) -> Result<Vec<Settled>, StateError> {
-    let found = find(connection, core, settlements).await?;
+async fn settle_run(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -> Result<Vec<Settled>, StateError> {
+    let found = find(db, core, settlements).await?;
     let now = clock::now();
     let mut answers = Vec::with_capacity(settlements.len());
     let mut changes = Vec::new();
@@ -138,9 +137,9 @@ async fn settle_run(
             }
             let known = match next.blockers.is_empty() {
                 true => HashMap::new(),
-                false => core.chain_statuses(connection, next.blockers.iter().copied()).await?,
+                false => core.chain_statuses(db, next.blockers.iter().copied()).await?,
             };
-            if let Some(refusal) = refused(connection, core, next, head.chain_id, &known).await? {
+            if let Some(refusal) = refused(db, core, next, head.chain_id, &known).await? {
                 answers.push(Settled::Refused(refusal));
                 continue;
             }
@@ -159,42 +158,42 @@ async fn settle_run(
         answers.push(Settled::Applied(applied));
     }
     // The old job gives up being the latest before the new one becomes it.
-    core.change(connection, &changes, now).await?;
-    if !created.is_empty() {
-        let inserted = core.insert_jobs(connection, &created, now).await;
-        inserted.map_err(translate)?;
-    }
+    core.change(db, &changes, now).await?;
+    core.insert_jobs(db, &created, now).await?;
     for (job, blockers, known) in &edges {
         let completed = |chain: &ChainId| known.get(chain) == Some(&JobStatus::Completed);
-        core.insert_blockers(connection, [(*job, *blockers)], completed).await?;
+        core.insert_blockers(db, [(*job, *blockers)], completed).await?;
     }
-    core.note_lost_leases(connection, interrupted).await?;
-    unblock(connection, core, &finished, &mut answers, now).await?;
+    core.note_lost_leases(db, interrupted).await?;
+    unblock(db, core, &finished, &mut answers, now).await?;
     Ok(answers)
 }
 
-async fn find(
-    connection: &mut SqliteConnection,
-    core: &Core,
-    settlements: &[&Settlement],
-) -> Result<Vec<Option<Found>>, StateError> {
+async fn find(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -> Result<Vec<Option<Found>>, StateError> {
     let mut place: i64 = -1;
-    let fill = |row: &mut Row, settlement: &&Settlement| {
-        place += 1;
-        row.number(place)
-            .id(settlement.job.as_uuid())
-            .optional_id(next(settlement).map(|next| next.id.as_uuid()));
-    };
+    let rows = core.sql.heads.fetch(
+        db,
+        settlements,
+        |values, settlement| {
+            place += 1;
+            values
+                .number(place)
+                .add(settlement.job.as_uuid())
+                .add(next(settlement).map(|next| next.id.as_uuid()));
+        },
+        |row| {
+            let found = Found {
+                head: row::head(row, 1)?,
+                awaited: row.get::<i64>(13)? != 0,
+                next_taken: row.get::<i64>(14)? != 0,
+            };
+            Ok((row.get::<i64>(0)?, found))
+        },
+    );
     let mut found: Vec<Option<Found>> = settlements.iter().map(|_| None).collect();
-    let rows = core.sql.heads.fetch(connection, settlements, fill).await;
-    for one in rows.map_err(translate)? {
-        let place = usize::try_from(row::get::<i64>(&one, 0)?).unwrap_or(usize::MAX);
-        if let (Some(slot), Some(head)) = (found.get_mut(place), row::head(&one, 1)?) {
-            *slot = Some(Found {
-                head,
-                awaited: row::get::<i64>(&one, 13)? != 0,
-                next_taken: row::get::<i64>(&one, 14)? != 0,
-            });
+    for (place, one) in rows.await? {
+        if let Some(slot) = usize::try_from(place).ok().and_then(|place| found.get_mut(place)) {
+            *slot = Some(one);
         }
     }
     Ok(found)
@@ -223,7 +222,7 @@ fn authorise<'a>(settlement: &Settlement, head: Option<&'a Head>) -> Result<&'a 
 
 /// Whether the next job may not be created: a blocker is missing, or waits for this very chain.
 async fn refused(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     next: &NewJob,
     chain: ChainId,
@@ -237,11 +236,9 @@ async fn refused(
     }
     let search = query(&core.sql.cycle)
         .bind(Batch::of_ids(next.blockers.iter().map(|chain| chain.as_uuid())))
-        .bind(chain.as_uuid().as_bytes().to_vec());
-    let mut roots = HashSet::new();
-    for root in fetch(connection, search).await? {
-        roots.insert(ChainId::from_uuid(row::uuid(&root, 0)?));
-    }
+        .bind(chain.as_uuid());
+    let roots = db.fetch(search, |root| Ok(ChainId::from_uuid(root.get(0)?)));
+    let roots: HashSet<_> = roots.await?.into_iter().collect();
     let first = next.blockers.iter().find(|blocker| roots.contains(blocker));
     Ok(first.map(|blocker| Refusal::BlockerCycle {
         job: next.id,
@@ -329,7 +326,7 @@ fn change(settlement: &Settlement, head: &Head, now: Timestamp) -> Change {
 /// Makes the jobs pending whose last blocker has completed now. All in one transaction with the only write lock, so
 /// nobody else decides about them.
 async fn unblock(
-    connection: &mut SqliteConnection,
+    db: &mut Db<'_>,
     core: &Core,
     finished: &[(usize, ChainId)],
     answers: &mut [Settled],
@@ -338,23 +335,21 @@ async fn unblock(
     // One chain after the other, so that each end reports the jobs that it was the last to unblock.
     for (place, chain) in finished {
         let ids = Batch::of_ids([chain.as_uuid()]);
-        crate::core::execute(connection, query(&core.sql.mark_done).bind(ids.clone())).await?;
-        let mut unblocked = Vec::new();
-        let mut changes = Vec::new();
-        for ready in fetch(connection, query(&core.sql.unblockable).bind(ids)).await? {
+        db.execute(query(&core.sql.mark_done).bind(ids.as_str())).await?;
+        let ready = db.fetch(query(&core.sql.unblockable).bind(ids.as_str()), |ready| {
             let one = UnblockedJob {
-                job: JobId::from_uuid(row::uuid(&ready, 1)?),
-                chain: ChainId::from_uuid(row::uuid(&ready, 2)?),
-                type_name: TypeName::from(row::get::<String>(&ready, 3)?),
+                job: JobId::from_uuid(ready.get(1)?),
+                chain: ChainId::from_uuid(ready.get(2)?),
+                type_name: TypeName::from(ready.get::<String>(3)?),
             };
-            let scheduled_at = Timestamp::from_micros(row::get(&ready, 4)?);
-            changes.push(Change {
-                seq: row::get(&ready, 0)?,
+            let scheduled_at = Timestamp::from_micros(ready.get(4)?);
+            let change = Change {
+                seq: ready.get(0)?,
                 status: JobStatus::Pending,
                 latest: true,
                 scheduled_at: scheduled_at.max(now),
-                priority: i16::try_from(row::get::<i64>(&ready, 5)?).unwrap_or_default(),
-                attempt: row::small(&ready, 6)?,
+                priority: i16::try_from(ready.get::<i64>(5)?).unwrap_or_default(),
+                attempt: row::small(ready, 6)?,
                 ended_at: None,
                 completed_by: None,
                 error: ErrorChange::Keep,
@@ -364,10 +359,11 @@ async fn unblock(
                 chain_index: 0,
                 keyed: false,
                 chain_open: true,
-            });
-            unblocked.push(one);
-        }
-        core.change(connection, &changes, now).await?;
+            };
+            Ok((one, change))
+        });
+        let (unblocked, changes): (Vec<_>, Vec<_>) = ready.await?.into_iter().unzip();
+        core.change(db, &changes, now).await?;
         if let Some(Settled::Applied(applied)) = answers.get_mut(*place) {
             applied.unblocked = unblocked;
         }

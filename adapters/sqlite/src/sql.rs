@@ -22,10 +22,13 @@ pub(crate) struct Statements {
     pub(crate) taken_ids: SqlStr,
     pub(crate) chain_statuses: SqlStr,
     pub(crate) duplicates: SqlStr,
+    pub(crate) promote: SqlStr,
+    pub(crate) next_due: SqlStr,
     pub(crate) renew: SqlStr,
     pub(crate) why_lost: SqlStr,
     pub(crate) expired: SqlStr,
     pub(crate) finish: Batched,
+    pub(crate) finished_now: Batched,
     pub(crate) heads: Batched,
     pub(crate) change: Batched,
     pub(crate) change_keys: SqlStr,
@@ -40,9 +43,10 @@ pub(crate) struct Statements {
     pub(crate) open_blockers: SqlStr,
     pub(crate) blockers_of_chains: SqlStr,
     pub(crate) references: SqlStr,
-    pub(crate) delete_chains: SqlStr,
+    pub(crate) delete_chains: [SqlStr; 4],
     pub(crate) finished: SqlStr,
     pub(crate) insert_notices: SqlStr,
+    pub(crate) drop_notices: SqlStr,
     pub(crate) read_notices: SqlStr,
     pub(crate) last_notice: SqlStr,
     pub(crate) watched_types: SqlStr,
@@ -111,6 +115,16 @@ impl Statements {
                  SELECT d.place, d.id, (SELECT status FROM {{prefix}}job WHERE seq = {}) FROM found AS d WHERE d.id IS NOT NULL",
                 latest("d.id")
             )),
+            // Moves what has become due over to where claims look.
+            promote: sql(&format!(
+                "UPDATE {{prefix}}job SET due = 1 WHERE seq IN (SELECT seq FROM {{prefix}}job INDEXED BY {{prefix}}job_later \
+                 WHERE status = 1 AND due = 0 AND type IN (SELECT value FROM json_each(?1)) AND scheduled_at <= ?2 \
+                 LIMIT {PROMOTIONS})"
+            )),
+            next_due: sql(
+                "SELECT min((SELECT scheduled_at FROM {prefix}job INDEXED BY {prefix}job_later WHERE status = 1 AND due = 0 \
+                 AND type = t.value ORDER BY scheduled_at LIMIT 1)) FROM json_each(?1) AS t",
+            ),
             renew: sql(
                 "UPDATE {prefix}job SET lease_until = x.until FROM (SELECT unhex(value ->> 0) AS id, \
                  unhex(value ->> 1) AS fence, value ->> 2 AS until FROM json_each(?1)) AS x \
@@ -135,9 +149,14 @@ impl Statements {
                  output = x.column4, open_key = NULL, lease_owner = NULL, lease_until = NULL, fence = NULL \
                  FROM (VALUES {rows}) AS x WHERE j.id = +x.column1 AND j.status = 2 AND j.fence = +x.column2 \
                  AND (j.chain_keyed = 0 OR j.chain_index = 0) \
-                 AND NOT EXISTS (SELECT 1 FROM {prefix}blocker AS b WHERE b.chain_id = j.chain_id AND b.done = 0) \
-                 RETURNING id",
+                 AND NOT EXISTS (SELECT 1 FROM {prefix}blocker AS b WHERE b.chain_id = j.chain_id AND b.done = 0)",
                 5,
+            ),
+            // Which of the ends above have happened, asked where some have not.
+            finished_now: batched(
+                "SELECT j.id FROM (VALUES {rows}) AS x CROSS JOIN {prefix}job AS j INDEXED BY {prefix}job_id \
+                 ON j.id = x.column1 WHERE j.status = 3 AND j.settled_fence = x.column2 AND j.ended_at = x.column3",
+                3,
             ),
             heads: batched(
                 &format!(
@@ -219,15 +238,16 @@ impl Statements {
             references: sql("SELECT b.chain_id, b.job_id, j.chain_id FROM json_each(?1) AS r \
                  CROSS JOIN {prefix}blocker AS b ON b.chain_id = unhex(r.value) \
                  CROSS JOIN {prefix}job AS j ON j.id = b.job_id AND j.status <> 3 GROUP BY b.chain_id, b.job_id ORDER BY r.key, b.job_id"),
-            // In one round trip; `?1` is the same in all of them. Edges first, while the jobs can still be found.
-            delete_chains: sql(
-                "DELETE FROM {prefix}blocker WHERE chain_id IN (SELECT unhex(value) FROM json_each(?1)); \
-                 DELETE FROM {prefix}blocker WHERE job_id IN (SELECT unhex(value) FROM json_each(?1) UNION ALL \
+            // Edges first, while the jobs can still be found.
+            delete_chains: [
+                "DELETE FROM {prefix}blocker WHERE chain_id IN (SELECT unhex(value) FROM json_each(?1))",
+                "DELETE FROM {prefix}blocker WHERE job_id IN (SELECT unhex(value) FROM json_each(?1) UNION ALL \
                  SELECT j.id FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j INDEXED BY {prefix}job_chain \
-                 ON j.chain_id = unhex(r.value) AND j.chain_index > 0); \
-                 DELETE FROM {prefix}job WHERE chain_index > 0 AND chain_id IN (SELECT unhex(value) FROM json_each(?1)); \
-                 DELETE FROM {prefix}job WHERE id IN (SELECT unhex(value) FROM json_each(?1))",
-            ),
+                 ON j.chain_id = unhex(r.value) AND j.chain_index > 0)",
+                "DELETE FROM {prefix}job WHERE chain_index > 0 AND chain_id IN (SELECT unhex(value) FROM json_each(?1))",
+                "DELETE FROM {prefix}job WHERE id IN (SELECT unhex(value) FROM json_each(?1))",
+            ]
+            .map(sql),
             // By time of creation: whoever ended before a moment was created before it too.
             finished: sql(
                 "SELECT l.chain_id FROM (SELECT 3 AS status UNION ALL SELECT 5) AS s CROSS JOIN {prefix}job AS l \
@@ -236,8 +256,8 @@ impl Statements {
                  JOIN {prefix}job AS d ON d.id = b.job_id AND d.status <> 3 WHERE b.chain_id = l.chain_id) LIMIT ?2",
             ),
             insert_notices: sql("INSERT INTO {prefix}notice (origin, kind, id, type, count, at) \
-                 SELECT ?2, value ->> 0, unhex(value ->> 1), value ->> 2, value ->> 3, ?3 FROM json_each(?1); \
-                 DELETE FROM {prefix}notice WHERE seq <= (SELECT max(seq) FROM {prefix}notice) - ?4"),
+                 SELECT ?2, value ->> 0, unhex(value ->> 1), value ->> 2, value ->> 3, ?3 FROM json_each(?1)"),
+            drop_notices: sql("DELETE FROM {prefix}notice WHERE seq <= (SELECT max(seq) FROM {prefix}notice) - ?1"),
             read_notices: sql(
                 "SELECT seq, origin, kind, id, type, count FROM {prefix}notice WHERE seq > ?1 ORDER BY seq",
             ),
@@ -251,11 +271,9 @@ impl Statements {
         }
     }
 
-    /// The claim, for a number of types, as three statements in one round trip: move what has become due, take the
-    /// first by rank over all types, and see when the next is due.
+    /// The claim, for a number of types: takes the first by rank over all of them.
     ///
-    /// Parameters: 1 the types as JSON, 2 now, 3 worker, 4 fence, 5 limit, then lease and name of each type. The first
-    /// and the last statement use the first ones without a gap: sqlx would bind others to what a statement leaves out.
+    /// Parameters: 1 now, 2 worker, 3 fence, 4 limit, then lease and name of each type.
     ///
     /// A compound query with an order is a lazy merge in SQLite: each arm is a run over the queue index that stops when
     /// the limit is reached, so the cost is that of the jobs taken plus one look per type.
@@ -264,11 +282,11 @@ impl Statements {
             format!(
                 "SELECT seq, rank, id, ?{} AS lease FROM {{prefix}}job INDEXED BY {{prefix}}job_queue \
                  WHERE status = 1 AND due = 1 AND type = ?{}",
-                6 + 2 * place,
-                7 + 2 * place
+                5 + 2 * place,
+                6 + 2 * place
             )
         };
-        let merge = |arms: Vec<String>| format!("{} ORDER BY rank, id LIMIT ?5", arms.join(" UNION ALL "));
+        let merge = |arms: Vec<String>| format!("{} ORDER BY rank, id LIMIT ?4", arms.join(" UNION ALL "));
         let arms: Vec<_> = (0..types).map(arm).collect();
         let source = if types <= ARMS {
             merge(arms)
@@ -278,14 +296,9 @@ impl Statements {
             merge(groups.collect())
         };
         let text = format!(
-            "UPDATE {{prefix}}job SET due = 1 WHERE seq IN (SELECT seq FROM {{prefix}}job INDEXED BY {{prefix}}job_later \
-             WHERE status = 1 AND due = 0 AND type IN (SELECT value FROM json_each(?1)) AND scheduled_at <= ?2 \
-             LIMIT {PROMOTIONS}); \
-             UPDATE {{prefix}}job SET status = 2, attempt = attempt + 1, claims = claims + 1, started_at = ?2, \
-             lease_owner = ?3, fence = ?4, lease_until = x.lease FROM ({source}) AS x WHERE {{prefix}}job.seq = x.seq \
-             RETURNING {CLAIMED}; \
-             SELECT min((SELECT scheduled_at FROM {{prefix}}job INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 \
-             AND type = t.value ORDER BY scheduled_at LIMIT 1)) FROM json_each(?1) AS t"
+            "UPDATE {{prefix}}job SET status = 2, attempt = attempt + 1, claims = claims + 1, started_at = ?1, \
+             lease_owner = ?2, fence = ?3, lease_until = x.lease FROM ({source}) AS x WHERE {{prefix}}job.seq = x.seq \
+             RETURNING {CLAIMED}"
         );
         shared(render(&text, &self.prefix))
     }
@@ -326,10 +339,13 @@ mod tests {
             taken_ids,
             chain_statuses,
             duplicates,
+            promote,
+            next_due,
             renew,
             why_lost,
             expired,
             finish,
+            finished_now,
             heads,
             change,
             change_keys,
@@ -347,6 +363,7 @@ mod tests {
             delete_chains,
             finished,
             insert_notices,
+            drop_notices,
             read_notices,
             last_notice,
             watched_types,
@@ -356,6 +373,8 @@ mod tests {
             taken_ids,
             chain_statuses,
             duplicates,
+            promote,
+            next_due,
             renew,
             why_lost,
             expired,
@@ -371,19 +390,25 @@ mod tests {
             open_blockers,
             blockers_of_chains,
             references,
-            delete_chains,
             finished,
             insert_notices,
+            drop_notices,
             read_notices,
             last_notice,
             watched_types,
         ];
         let claims = [1, 2, 50, 1_000].map(|types| statements.claim(types));
-        let batched = [insert_jobs, finish, heads, change];
+        let batched = [insert_jobs, finish, finished_now, heads, change];
         let batched = batched
             .iter()
             .flat_map(|batched| [1, 100, 1_000].map(|rows| batched.text(rows)));
-        fixed.into_iter().cloned().chain(claims).chain(batched).collect()
+        fixed
+            .into_iter()
+            .chain(delete_chains)
+            .cloned()
+            .chain(claims)
+            .chain(batched)
+            .collect()
     }
 
     /// No statement may read a table of jobs from one end to the other.

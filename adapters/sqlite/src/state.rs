@@ -12,6 +12,7 @@ use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use crate::core::Core;
+use crate::db::Db;
 use crate::error::translate;
 use crate::group::{Request, Task};
 use crate::migrate::{self, Migration};
@@ -22,8 +23,8 @@ use crate::{claim, create, operate, query, settle};
 
 /// Keeps jobs and chains in one SQLite file. Clones share it.
 ///
-/// All writing goes through one connection: operations that wait at the same time share a transaction, and the caller's
-/// own transactions take their turn in the same queue. Reading has connections of its own and never waits for a writer.
+/// All writing goes through one queue: operations that wait at the same time share a transaction, and the caller's own
+/// transactions take their turn. Reading has connections of its own and never waits for a writer.
 #[derive(Clone, Debug)]
 pub struct SqliteState {
     inner: Arc<Inner>,
@@ -115,7 +116,7 @@ impl SqliteState {
     pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, StateError>
     where
         T: Send + 'static,
-        F: for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StateError>> + Send + 'static,
+        F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
     {
         let task = |reply| Task {
             work,
@@ -132,7 +133,7 @@ impl SqliteState {
     pub(crate) async fn write_quietly<T, F>(&self, work: F) -> Result<T, StateError>
     where
         T: Send + 'static,
-        F: for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StateError>> + Send + 'static,
+        F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
     {
         let task = |reply| Task {
             work,
@@ -149,12 +150,12 @@ impl SqliteState {
     pub(crate) async fn read<T, F>(&self, work: F) -> Result<T, StateError>
     where
         T: Send + 'static,
-        F: for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StateError>> + Send + 'static,
+        F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
     {
         match &self.inner.readers {
             Some(readers) => {
                 let mut connection = readers.acquire().await.map_err(translate)?;
-                work(&mut connection).await
+                work(&mut Db::Lent(&mut connection)).await
             }
             None => self.write(work).await,
         }
@@ -172,7 +173,7 @@ impl SqliteState {
         T: Send + 'static,
     {
         match within {
-            Some(connection) => verb(connection, &self.inner.core, &argument).await,
+            Some(connection) => verb(&mut Db::Lent(connection), &self.inner.core, &argument).await,
             None => self.write(self.operation(argument, verb)).await,
         }
     }
@@ -189,7 +190,7 @@ impl SqliteState {
         T: Send + 'static,
     {
         match within {
-            Some(connection) => verb(connection, &self.inner.core, &argument).await,
+            Some(connection) => verb(&mut Db::Lent(connection), &self.inner.core, &argument).await,
             None => self.read(self.operation(argument, verb)).await,
         }
     }
@@ -198,23 +199,23 @@ impl SqliteState {
         &self,
         argument: A,
         verb: Verb<A, T>,
-    ) -> impl for<'c> Fn(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StateError>> + Send + 'static
+    ) -> impl for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static
     where
         A: Send + Sync + 'static,
         T: Send + 'static,
     {
         let core = Arc::clone(&self.inner.core);
         let argument = Arc::new(argument);
-        move |connection| {
+        move |db| {
             let core = Arc::clone(&core);
             let argument = Arc::clone(&argument);
-            Box::pin(async move { verb(connection, &core, &argument).await })
+            Box::pin(async move { verb(db, &core, &argument).await })
         }
     }
 }
 
 /// A verb as a function of connection, store and argument.
-type Verb<A, T> = for<'a> fn(&'a mut SqliteConnection, &'a Core, &'a A) -> BoxFuture<'a, Result<T, StateError>>;
+type Verb<A, T> = for<'a> fn(&'a mut Db<'_>, &'a Core, &'a A) -> BoxFuture<'a, Result<T, StateError>>;
 
 impl StateAdapter for SqliteState {
     type Connection = SqliteConnection;
@@ -251,7 +252,7 @@ impl StateAdapter for SqliteState {
         chains: &[NewChain],
     ) -> Result<Result<Vec<CreatedChain>, Refusal>, StateError> {
         match within {
-            Some(connection) => create::create(connection, &self.inner.core, chains).await,
+            Some(connection) => create::create(&mut Db::Lent(connection), &self.inner.core, chains).await,
             None if chains.is_empty() => Ok(Ok(Vec::new())),
             None => {
                 self.inner
@@ -282,7 +283,7 @@ impl StateAdapter for SqliteState {
         settlements: &[Settlement],
     ) -> Result<Vec<Settled>, StateError> {
         match within {
-            Some(connection) => settle::settle(connection, &self.inner.core, settlements).await,
+            Some(connection) => settle::settle(&mut Db::Lent(connection), &self.inner.core, settlements).await,
             None if settlements.is_empty() => Ok(Vec::new()),
             None => {
                 self.inner
@@ -304,7 +305,7 @@ impl StateAdapter for SqliteState {
         job: JobId,
         fence: Fence,
     ) -> Result<Result<(), AbortReason>, StateError> {
-        claim::hold(connection, &self.inner.core, job, fence).await
+        claim::hold(&mut Db::Lent(connection), &self.inner.core, job, fence).await
     }
 
     async fn lock_chain(
@@ -312,7 +313,7 @@ impl StateAdapter for SqliteState {
         connection: &mut SqliteConnection,
         chain: ChainId,
     ) -> Result<Option<JobRecord>, StateError> {
-        let mut latest = operate::latest_jobs(connection, &self.inner.core, &[chain]).await?;
+        let mut latest = operate::latest_jobs(&mut Db::Lent(connection), &self.inner.core, &[chain]).await?;
         Ok(latest.remove(&chain).map(|stored| stored.job))
     }
 

@@ -7,10 +7,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments as _, AssertSqlSafe, Encode, SqlSafeStr, SqlStr, Sqlite, SqliteConnection, Type};
-use uuid::Uuid;
+use queuert::StateError;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
+use crate::db::{Db, Query, Row, Value};
+use crate::error::DbError;
 use crate::migrate::render;
 
 /// The sizes are the powers of two up to this many rows. Times the columns of the widest row, it must stay below
@@ -49,27 +50,63 @@ impl Batched {
         text.clone()
     }
 
-    /// Runs the statement for all rows, in as few calls as there are, and gives what it returns.
-    pub(crate) async fn fetch<T>(
+    /// Runs the statement for all rows, in as few calls as there are, and says how many rows it has changed.
+    pub(crate) async fn execute<'q, T>(
         &self,
-        connection: &mut SqliteConnection,
-        rows: &[T],
-        mut fill: impl FnMut(&mut Row, &T),
-    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        let mut found = Vec::new();
-        for chunk in rows.chunks(LARGEST) {
-            let mut row = Row::with_room(chunk.len() * self.columns);
-            for one in chunk {
-                fill(&mut row, one);
-            }
-            let query = sqlx::query_with(self.text(chunk.len()), row.arguments);
-            let some = query.fetch_all(&mut *connection).await?;
-            match found.is_empty() {
-                true => found = some,
-                false => found.extend(some),
-            }
+        db: &mut Db<'_>,
+        rows: &'q [T],
+        mut fill: impl FnMut(&mut Values<'q>, &'q T) + Send,
+    ) -> Result<usize, DbError>
+    where
+        T: Sync,
+    {
+        let mut changed = 0;
+        let mut left = rows;
+        while !left.is_empty() {
+            let (chunk, after) = left.split_at(chunk_of(db, left.len()));
+            changed += db.execute(self.query(chunk, &mut fill)).await?;
+            left = after;
+        }
+        Ok(changed)
+    }
+
+    /// Runs the query for all rows, and reads what it finds.
+    pub(crate) async fn fetch<'q, T, U>(
+        &self,
+        db: &mut Db<'_>,
+        rows: &'q [T],
+        mut fill: impl FnMut(&mut Values<'q>, &'q T) + Send,
+        mut read: impl FnMut(&Row<'_>) -> Result<U, StateError> + Send,
+    ) -> Result<Vec<U>, StateError>
+    where
+        T: Sync,
+        U: Send,
+    {
+        let mut found = Vec::with_capacity(rows.len());
+        let mut left = rows;
+        while !left.is_empty() {
+            let (chunk, after) = left.split_at(chunk_of(db, left.len()));
+            found.append(&mut db.fetch(self.query(chunk, &mut fill), &mut read).await?);
+            left = after;
         }
         Ok(found)
+    }
+
+    fn query<'q, T>(&self, rows: &'q [T], fill: &mut impl FnMut(&mut Values<'q>, &'q T)) -> Query<'q> {
+        let mut values = Values(Vec::with_capacity(rows.len() * self.columns));
+        for row in rows {
+            fill(&mut values, row);
+        }
+        Query::new(&self.text(rows.len()), values.0)
+    }
+}
+
+/// How many rows go into the next call. Where calls are cheap, each has a size of its own and nothing stays unbound;
+/// where they go through another thread, one call takes them all.
+fn chunk_of(db: &Db<'_>, rows: usize) -> usize {
+    match db {
+        Db::Own(_) => LARGEST.min(1 << rows.ilog2()),
+        Db::Lent(_) => LARGEST.min(rows),
     }
 }
 
@@ -79,55 +116,20 @@ pub(crate) fn shared(text: String) -> SqlStr {
 }
 
 /// The values of rows, one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Row {
-    arguments: SqliteArguments,
-}
+#[derive(Debug)]
+pub(crate) struct Values<'q>(Vec<Value<'q>>);
 
-impl Row {
-    fn with_room(values: usize) -> Self {
-        let mut row = Self::default();
-        row.arguments.reserve(values, 0);
-        row
-    }
-
-    #[expect(
-        clippy::expect_used,
-        reason = "encoding a number, a text or bytes as an argument has no way to fail"
-    )]
-    fn value<'a>(&mut self, value: impl Encode<'a, Sqlite> + Type<Sqlite>) -> &mut Self {
-        self.arguments.add(value).expect("plain values can be encoded");
+impl<'q> Values<'q> {
+    pub(crate) fn add(&mut self, value: impl Into<Value<'q>>) -> &mut Self {
+        self.0.push(value.into());
         self
     }
 
     pub(crate) fn number(&mut self, number: impl Into<i64>) -> &mut Self {
-        self.value(number.into())
-    }
-
-    pub(crate) fn optional_number(&mut self, number: Option<impl Into<i64>>) -> &mut Self {
-        self.value(number.map(Into::into))
-    }
-
-    pub(crate) fn id(&mut self, id: Uuid) -> &mut Self {
-        self.value(id.as_bytes().as_slice())
-    }
-
-    pub(crate) fn optional_id(&mut self, id: Option<Uuid>) -> &mut Self {
-        match id {
-            Some(id) => self.id(id),
-            None => self.null(),
-        }
-    }
-
-    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
-        self.value(text)
-    }
-
-    pub(crate) fn optional_text(&mut self, text: Option<&str>) -> &mut Self {
-        self.value(text)
+        self.add(number.into())
     }
 
     pub(crate) fn null(&mut self) -> &mut Self {
-        self.value(None::<i64>)
+        self.add(Value::Null)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Operations wait in the order in which they came. Those without a transaction of the caller's are taken together and
 //! share one `BEGIN IMMEDIATE .. COMMIT`, which costs one flush to disk however many they are. A caller's transaction
-//! takes its turn in the same queue and has the connection until it ends.
+//! takes its turn in the same queue, on a connection of sqlx that it has until it ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::db::Db;
 use crate::error::{copy, is_busy, translate};
 use crate::group::{Answer, Reply, Request, run_all};
+use crate::own::{Outcome, Own};
 use crate::transaction::{Returned, SqliteTransaction, end};
 
 /// The most operations in one transaction: beyond it the flush is paid for, and only latency grows.
@@ -27,6 +29,8 @@ const GROUP: usize = 256;
 /// whoever asks more often gets it sooner.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
+const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
+
 struct Waiting {
     request: Request,
     since: Instant,
@@ -34,8 +38,10 @@ struct Waiting {
 
 pub(crate) struct Writer {
     core: Arc<Core>,
+    /// Runs the groups; `None` where only sqlx can open the file, or where it is the connection itself.
+    own: Option<Own>,
     options: SqliteConnectOptions,
-    /// `None` after a failure that leaves its state in doubt; opened again when needed.
+    /// Lent to transactions. `None` after a failure that leaves its state in doubt; opened again when needed.
     connection: Option<SqliteConnection>,
     /// A database in memory is its connection: it must never be closed.
     in_memory: bool,
@@ -65,6 +71,12 @@ impl Queue {
     }
 }
 
+/// Pauses before the lock is asked for again, each time for longer.
+async fn rest(pause: &mut Duration) {
+    tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+    *pause = (*pause * 2).min(LONGEST_PAUSE);
+}
+
 fn closed() -> StateError {
     StateError::new(
         StateErrorKind::Transient,
@@ -76,6 +88,7 @@ impl Writer {
     /// Starts the task. It ends when the last handle has gone.
     pub(crate) fn start(
         core: Arc<Core>,
+        own: Option<Own>,
         options: SqliteConnectOptions,
         connection: SqliteConnection,
         in_memory: bool,
@@ -84,6 +97,7 @@ impl Writer {
         let (sender, queue) = mpsc::unbounded_channel();
         let writer = Self {
             core,
+            own,
             options,
             connection: Some(connection),
             in_memory,
@@ -128,6 +142,9 @@ impl Writer {
     }
 
     async fn disconnect(&mut self) {
+        if let Some(own) = self.own.take() {
+            own.close().await;
+        }
         if let Some(connection) = self.connection.take() {
             let _ = connection.close().await;
         }
@@ -150,7 +167,7 @@ impl Writer {
     /// Takes the write lock, waiting for other processes.
     async fn begin(&mut self) -> Result<SqliteConnection, StateError> {
         let deadline = Instant::now() + self.lock_timeout;
-        let mut pause = Duration::from_micros(200);
+        let mut pause = SHORTEST_PAUSE;
         let mut connection = self.connection().await?;
         loop {
             let begin = SqliteTransactionManager::begin(&mut connection, Some("BEGIN IMMEDIATE".into_sql_str()));
@@ -160,24 +177,26 @@ impl Writer {
             };
             let busy = is_busy(&error);
             if busy && Instant::now() < deadline {
-                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                rest(&mut pause).await;
                 continue;
             }
             self.recover(connection).await;
             return Err(match busy {
                 false => translate(error),
-                true => StateError::new(
-                    StateErrorKind::Transient,
-                    format!(
-                        "the database has been locked by another connection for {:?}; look for a process that keeps a \
-                         transaction open on this file (`fuser` or `lsof` on it and its `-wal` name them)",
-                        self.lock_timeout
-                    ),
-                )
-                .with_source(error),
+                true => self.locked().with_source(error),
             });
         }
+    }
+
+    fn locked(&self) -> StateError {
+        StateError::new(
+            StateErrorKind::Transient,
+            format!(
+                "the database has been locked by another connection for {:?}; look for a process that keeps a \
+                 transaction open on this file (`fuser` or `lsof` on it and its `-wal` name them)",
+                self.lock_timeout
+            ),
+        )
     }
 
     /// Runs operations in one transaction. If one fails, all are undone and run again one by one: only the one at
@@ -186,16 +205,57 @@ impl Writer {
     ///
     /// Whoever has come by the time the lock is there rides along.
     async fn run_group(&mut self, first: Request) {
-        let connection = match self.begin().await {
-            Ok(connection) => connection,
-            Err(error) => return first.fail(error),
-        };
         let mut group = vec![first];
+        if let Some(own) = self.own.take() {
+            self.ride_along(&mut group);
+            self.run_on(&own, group).await;
+            self.own = Some(own);
+            return;
+        }
+        match self.begin().await {
+            Ok(connection) => {
+                self.ride_along(&mut group);
+                self.run_in(connection, group).await;
+            }
+            Err(error) => group.into_iter().for_each(|request| request.fail(copy(&error))),
+        }
+    }
+
+    /// Adds to a group who has come meanwhile, up to the next transaction of a caller's.
+    fn ride_along(&mut self, group: &mut Vec<Request>) {
         self.take_in();
         while group.len() < GROUP && self.waiting.front().is_some_and(|next| next.request.groups()) {
             group.extend(self.waiting.pop_front().map(|waiting| waiting.request));
         }
-        self.run_in(connection, group).await;
+    }
+
+    /// Runs operations on the thread, waiting for other processes.
+    async fn run_on(&mut self, own: &Own, mut group: Vec<Request>) {
+        let deadline = Instant::now() + self.lock_timeout;
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            match own.run(group).await {
+                Outcome::Told => return,
+                Outcome::Busy(waiting, _) if Instant::now() < deadline => {
+                    group = waiting;
+                    rest(&mut pause).await;
+                    self.ride_along(&mut group);
+                }
+                Outcome::Busy(waiting, error) => {
+                    let error = self.locked().with_source(StateError::from(error));
+                    return waiting.into_iter().for_each(|request| request.fail(copy(&error)));
+                }
+                Outcome::Failed(failed, error) if failed.len() == 1 => {
+                    return failed.into_iter().for_each(|request| request.fail(copy(&error)));
+                }
+                Outcome::Failed(failed, _) => {
+                    for request in failed {
+                        Box::pin(self.run_on(own, vec![request])).await;
+                    }
+                    return;
+                }
+            }
+        }
     }
 
     /// Runs operations in the transaction that has begun on the connection.
@@ -203,7 +263,7 @@ impl Writer {
         let several = group.len() > 1;
         let news = group.iter().any(Request::is_news);
         let mut answers = Vec::with_capacity(group.len());
-        match run_all(&self.core, &mut connection, &mut group, &mut answers).await {
+        match run_all(&self.core, &mut Db::Lent(&mut connection), &mut group, &mut answers).await {
             Ok(()) => match SqliteTransactionManager::commit(&mut connection).await {
                 Ok(()) => {
                     if news {

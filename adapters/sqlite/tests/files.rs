@@ -145,17 +145,18 @@ async fn a_full_disk_is_transient_and_loses_nothing() {
     let (_directory, path) = directory();
     let state = SqliteState::open(&path).await.unwrap();
     state.create_chains(None, &[chain(1)]).await.unwrap().unwrap();
+    let many: Vec<NewChain> = (2..5_000).map(chain).collect();
     let mut transaction = state.begin().await.unwrap();
     transaction.execute("PRAGMA max_page_count = 1").await.unwrap();
-    state.commit(transaction).await.unwrap();
-    let many: Vec<NewChain> = (2..5_000).map(chain).collect();
-    let error = state.create_chains(None, &many).await.unwrap_err();
+    let error = state.create_chains(Some(&mut transaction), &many).await.unwrap_err();
     assert_eq!(error.kind(), StateErrorKind::Transient, "{error}");
     assert!(error.to_string().contains("full"), "{error}");
+    state.rollback(transaction).await.unwrap();
     let mut transaction = state.begin().await.unwrap();
     transaction.execute("PRAGMA max_page_count = 1000000").await.unwrap();
+    let created = state.create_chains(Some(&mut transaction), &many).await.unwrap();
+    assert_eq!(created.unwrap().len(), many.len());
     state.commit(transaction).await.unwrap();
-    state.create_chains(None, &many).await.unwrap().unwrap();
 }
 
 #[tokio::test]

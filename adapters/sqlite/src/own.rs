@@ -1,0 +1,161 @@
+//! The thread on which groups of operations run: a connection of this library's own, without a way there and back for
+//! every statement.
+
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use queuert::{StateError, StateErrorKind};
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::oneshot;
+
+use crate::core::Core;
+use crate::db::Db;
+use crate::error::{DbError, copy};
+use crate::group::{Answer, Request, run_all};
+
+/// How to open the connection.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnOptions {
+    pub(crate) path: PathBuf,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) pragmas: Vec<(&'static str, &'static str)>,
+}
+
+/// How a group went.
+pub(crate) enum Outcome {
+    /// It was committed, or the commit failed; everybody has been told.
+    Told,
+    /// Another process has the write lock. Nothing has run.
+    Busy(Vec<Request>, DbError),
+    /// One of them failed. Nothing has been written.
+    Failed(Vec<Request>, StateError),
+}
+
+/// Statements that are kept prepared: every one there is, in the sizes that come up.
+const STATEMENTS: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Own {
+    work: mpsc::Sender<(Vec<Request>, oneshot::Sender<Outcome>)>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Own {
+    /// Starts the thread. It ends, and closes its connection, when this value is dropped.
+    pub(crate) fn start(core: Arc<Core>, options: OwnOptions) -> Result<Self, StateError> {
+        let (work, queue) = mpsc::channel::<(Vec<Request>, oneshot::Sender<Outcome>)>();
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("queuert-sqlite".to_owned());
+        let started = thread.spawn(move || {
+            let mut runner = Runner {
+                core,
+                options,
+                connection: None,
+            };
+            for (group, reply) in queue {
+                let _ = reply.send(runner.run(group));
+            }
+            drop(runner);
+            let _ = end.send(());
+        });
+        started.map_err(|error| {
+            StateError::new(StateErrorKind::Transient, "no thread could be started for the writer").with_source(error)
+        })?;
+        Ok(Self { work, ended })
+    }
+
+    /// Runs a group in one transaction. Dropped meanwhile, it still runs, entirely or not at all.
+    pub(crate) async fn run(&self, group: Vec<Request>) -> Outcome {
+        let (reply, outcome) = oneshot::channel();
+        if let Err(mpsc::SendError((group, _))) = self.work.send((group, reply)) {
+            return Outcome::Failed(group, ended());
+        }
+        // Whoever waits for an operation that goes down with the thread is told by the loss of its reply.
+        outcome.await.unwrap_or(Outcome::Told)
+    }
+
+    /// Ends the thread and waits until its connection is closed.
+    pub(crate) async fn close(self) {
+        drop(self.work);
+        let _ = self.ended.await;
+    }
+}
+
+fn ended() -> StateError {
+    StateError::new(
+        StateErrorKind::Transient,
+        "the thread of the writer has ended; open the store again",
+    )
+}
+
+struct Runner {
+    core: Arc<Core>,
+    options: OwnOptions,
+    /// `None` before the first use, and after a failure that leaves its state in doubt.
+    connection: Option<Connection>,
+}
+
+impl Runner {
+    fn run(&mut self, mut group: Vec<Request>) -> Outcome {
+        let mut connection = match self.connection.take().map_or_else(|| self.open(), Ok) {
+            Ok(connection) => connection,
+            Err(error) => return Outcome::Failed(group, error.into()),
+        };
+        if let Err(error) = execute(&connection, "BEGIN IMMEDIATE") {
+            let error = DbError::from(error);
+            self.keep(connection);
+            return match error.is_busy() {
+                true => Outcome::Busy(group, error),
+                false => Outcome::Failed(group, error.into()),
+            };
+        }
+        let news = group.iter().any(Request::is_news);
+        let mut answers = Vec::with_capacity(group.len());
+        // Nothing on this kind of connection ever waits, so the first poll is the last.
+        let ran = run_all(&self.core, &mut Db::Own(&mut connection), &mut group, &mut answers).now_or_never();
+        if let Err(error) = ran.unwrap_or_else(|| Err(ended())) {
+            self.keep(connection);
+            let again = answers.into_iter().map(Answer::into_request).chain(group);
+            return Outcome::Failed(again.collect(), error);
+        }
+        match execute(&connection, "COMMIT") {
+            Ok(()) => {
+                if news {
+                    self.core.committed();
+                }
+                self.connection = Some(connection);
+                answers.into_iter().for_each(Answer::send);
+            }
+            Err(error) => {
+                self.keep(connection);
+                let error = StateError::from(DbError::from(error));
+                answers.into_iter().for_each(|answer| answer.fail(copy(&error)));
+            }
+        }
+        Outcome::Told
+    }
+
+    fn open(&self) -> Result<Connection, DbError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.options.path, flags)?;
+        connection.busy_timeout(self.options.busy_timeout)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        for (name, value) in &self.options.pragmas {
+            connection.pragma_update(None, name, value)?;
+        }
+        Ok(connection)
+    }
+
+    /// Rolls back what is open and keeps the connection, unless that fails.
+    fn keep(&mut self, connection: Connection) {
+        if connection.is_autocommit() || execute(&connection, "ROLLBACK").is_ok() {
+            self.connection = Some(connection);
+        }
+    }
+}
+
+fn execute(connection: &Connection, text: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(text)?.execute(()).map(drop)
+}
