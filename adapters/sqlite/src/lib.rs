@@ -42,10 +42,9 @@
 //!
 //! # One writer
 //!
-//! SQLite has one writer at a time. [`SqliteState`] keeps one connection for it, with a fair queue in front: what waits
-//! at the same time shares one transaction and one flush to disk. A transaction of yours takes its turn in the same
-//! queue and has the connection until it ends, so keep it short, and run what belongs into it with
-//! `.within(&mut tx)`: a call without it waits for its end, and after [`SqliteOptions::lock_timeout`] says so. Reads go
+//! SQLite has one writer at a time. [`SqliteState`] keeps a fair queue for it: what waits at the same time shares one
+//! transaction and one flush to disk. A transaction of yours takes its turn in the same queue and has the write lock
+//! until it ends, so keep it short, and run what belongs into it with `.within(&mut tx)`: a call without it waits for its end, and after [`SqliteOptions::lock_timeout`] says so. Reads go
 //! to connections of their own and wait for nobody.
 //!
 //! The file is switched to write-ahead logging, which needs a local file system. Transactions that you open on

@@ -110,6 +110,9 @@ impl SqliteOptions {
 
     /// What connections are made with: extensions, collations, pragmas, keys. The file name is that given to
     /// [`open`](Self::open); the journal mode, `synchronous` and the busy timeout are this library's. Default: sqlx's.
+    ///
+    /// Without options of yours, this library writes on a connection of its own that sqlx is not in the way of; with
+    /// them, everything goes through sqlx, at about half the speed.
     pub fn connect_options(mut self, options: SqliteConnectOptions) -> Self {
         self.connect = Some(options);
         self
@@ -155,8 +158,9 @@ impl SqliteOptions {
 
     /// Opens the file that the pool of the application is on, with the pool's connection options.
     ///
-    /// The store has connections of its own beside the pool's, because all its writing goes through one of them; the
-    /// pool stays the application's. Transactions that start or complete chains are begun through the client, or are
+    /// The store has connections of its own beside the pool's, because all its writing goes through one queue; the
+    /// pool stays the application's. Where the pool's options have nothing special in them, [`open`](Self::open) with
+    /// its path is faster (see [`connect_options`](Self::connect_options)). Transactions that start or complete chains are begun through the client, or are
     /// the pool's own and given to `client.adopt(..)`.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The thread on which groups of operations run: a connection of this library's own, without a way there and back for
 //! every statement.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -55,7 +56,11 @@ impl Own {
                 connection: None,
             };
             for (group, reply) in queue {
-                let _ = reply.send(runner.run(group));
+                // A panic takes the group with it, whose replies tell of the loss, and the connection, which undoes what
+                // was open. The thread goes on.
+                if let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| runner.run(group))) {
+                    let _ = reply.send(outcome);
+                }
             }
             drop(runner);
             let _ = end.send(());

@@ -11,6 +11,7 @@ use queuert_conformance::{
 };
 use queuert_sqlite::{SqliteNotify, SqliteState, Synchronous};
 use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
 struct File {
@@ -18,6 +19,8 @@ struct File {
     /// The store that was opened last, with its path.
     latest: Mutex<Option<(SqliteState, PathBuf)>>,
     opened: AtomicUsize,
+    /// What connections are made with; with options of the caller's, groups run on a connection of sqlx.
+    connect: Option<SqliteConnectOptions>,
 }
 
 impl File {
@@ -26,6 +29,14 @@ impl File {
             directory: TempDir::new().expect("a temporary directory can be made"),
             latest: Mutex::default(),
             opened: AtomicUsize::new(0),
+            connect: None,
+        }
+    }
+
+    fn with_options() -> Self {
+        Self {
+            connect: Some(SqliteConnectOptions::new()),
+            ..Self::new()
         }
     }
 
@@ -42,12 +53,13 @@ impl StateFixture for File {
     async fn state(&self) -> SqliteState {
         let number = self.opened.fetch_add(1, Ordering::SeqCst);
         let path = self.directory.path().join(format!("{number}.db"));
-        let state = SqliteState::options()
+        let mut options = SqliteState::options()
             .ageing_step(AGEING_STEP)
-            .synchronous(Synchronous::Normal)
-            .open(&path)
-            .await
-            .expect("a new file can be opened");
+            .synchronous(Synchronous::Normal);
+        if let Some(connect) = &self.connect {
+            options = options.connect_options(connect.clone());
+        }
+        let state = options.open(&path).await.expect("a new file can be opened");
         let mut transaction = state.begin().await.expect("a transaction can be begun");
         sqlx::raw_sql(
             "CREATE TABLE marker (name TEXT PRIMARY KEY); \
@@ -110,6 +122,12 @@ impl StateFixture for File {
 }
 
 state_conformance!(File::new());
+
+mod with_options {
+    use super::File;
+
+    queuert_conformance::state_conformance!(File::with_options());
+}
 
 /// Every participant has its own handle on the file, as another process would.
 impl NotifyFixture for File {
