@@ -65,6 +65,7 @@ mod connect;
 mod core;
 mod create;
 mod error;
+mod lanes;
 mod lock;
 mod lock_set;
 mod maintain;
