@@ -68,6 +68,7 @@ mod error;
 mod lanes;
 mod lock;
 mod lock_set;
+mod locked_jobs;
 mod maintain;
 mod maintain_check;
 mod maintain_retention;
@@ -93,6 +94,7 @@ mod session;
 mod settle;
 mod sql;
 mod state;
+mod together;
 mod transaction;
 mod types;
 

@@ -1,7 +1,8 @@
-//! The ends of attempts. Those that touch nothing but their own chain go through one statement for the whole batch;
-//! the rest, one by one, through [`settle_carefully`](crate::careful::settle_carefully).
+//! The ends of attempts. Those that touch nothing but their own chain go through one statement for the whole batch, those
+//! that somebody waits for through [`finish_together`], and the rest, one by one, through [`settle_carefully`].
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement};
 use queuert::{Fence, JobId, JobStatus, StateError, TypeName};
@@ -17,10 +18,18 @@ use crate::create::{SCHEDULED, split, taken, writable};
 use crate::error::{has_code, translate};
 use crate::row;
 use crate::session::{Session, query};
+use crate::together::{finish_together, settle_singly};
 use crate::transaction::Work;
 
 /// How often a batch is looked at again within the caller's transaction before something is wrong.
 const MANY_ROUNDS: usize = 1_000;
+
+/// How long a batch waits for a lock before it passes over the row. Nobody who is at work has one for longer: a renewal,
+/// a sweep or the start of a dependant is over after a few round trips and a write to the disk. And it is as long as a
+/// worker lets an end rest that was passed over, so waiting costs no end more than twice what it saves. A transaction
+/// that keeps its lock holds up each batch that meets a row of it for this long, and only the first time: see
+/// [`LockedJobs`](crate::locked_jobs::LockedJobs).
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// What the statement for a batch must be able to do. Parts that no item needs are left out of its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -82,10 +91,9 @@ impl Shape {
             ),
             false => ("", "", ""),
         };
-        // Shorter than any lock that somebody means to hold.
         let timeout = match self.locking {
-            Locking::Fail => "set_config('lock_timeout', '1ms', true)",
-            _ => "''",
+            Locking::Fail => format!("set_config('lock_timeout', '{}ms', true)", PATIENCE.as_millis()),
+            _ => "''".to_owned(),
         };
         let mine = match self.finishes {
             true => "r.id = a.id AND r.fence = a.fence AND NOT (a.kind = 0 AND r.awaited)",
@@ -305,54 +313,88 @@ pub(crate) async fn settle_alone(
     settlements: &[Settlement],
 ) -> Result<Vec<Settled>, StateError> {
     check(settlements)?;
-    if next_types(settlements).any(|name| core.types.number(name).is_none()) {
-        let mut work = Work::single(access).await?;
-        core.intern(&mut work.session(), next_types(settlements)).await?;
-        work.finish().await?;
-    }
+    let unknown = core.types.unknown(next_types(settlements));
+    core.intern_alone(access, unknown).await?;
     let mut answers: HashMap<usize, Settled> = HashMap::with_capacity(settlements.len());
     for run in runs(settlements) {
-        let (batch, mut careful) = divide(settlements, &run);
-        if !batch.is_empty() {
-            for (place, answer) in settle_unlocked(access, core, &batch).await? {
-                match answer {
-                    Answer::Settled(settled) => drop(answers.insert(place, settled)),
-                    Answer::Careful => careful.push(place),
-                    Answer::Again => drop(answers.insert(place, Settled::Busy)),
-                }
+        let (batch, careful) = divide(settlements, &run);
+        let mut awaited = Vec::new();
+        for (place, answer) in settle_unlocked(access, core, &batch).await? {
+            match answer {
+                Answer::Settled(settled) => drop(answers.insert(place, settled)),
+                Answer::Careful => awaited.push(place),
+                Answer::Again => drop(answers.insert(place, Settled::Busy)),
             }
         }
+        if !awaited.is_empty() {
+            let finishes: Vec<&Settlement> = awaited.iter().map(|place| &settlements[*place]).collect();
+            let settled = finish_together(access, core, &finishes).await?;
+            answers.extend(awaited.into_iter().zip(settled));
+        }
         for place in careful {
-            let mut work = Work::atomic(access).await?;
-            let mut session = work.session();
-            session.waits = false;
-            let settled = settle_carefully(&mut session, core, &settlements[place]).await?;
-            match settled {
-                Settled::Applied(_) => work.finish().await?,
-                _ => work.undo().await?,
-            }
-            answers.insert(place, settled);
+            answers.insert(place, settle_singly(access, core, &settlements[place]).await?);
         }
     }
     in_order(settlements, answers)
 }
 
 /// Settles a batch by itself; what is locked comes back as [`Answer::Again`].
+///
+/// Those of which a lock was in the way the last time are apart from the others, which would have to wait for them again
+/// and again while somebody has a long transaction.
 async fn settle_unlocked(access: &Access, core: &Core, batch: &[Item<'_>]) -> Result<Vec<(usize, Answer)>, StateError> {
-    for locking in [Locking::Fail, Locking::Skip] {
-        let mut work = Work::single(access).await?;
-        match settle_batch(&mut work.session(), core, batch, locking).await {
-            Ok(answers) => {
-                let answers = answers?;
-                work.finish().await?;
-                return Ok(answers);
-            }
-            // lock_not_available: somebody has one of the rows locked. Nothing was done; now row by row.
-            Err(error) if locking == Locking::Fail && has_code(&error, "55P03") => work.undo().await?,
-            Err(error) => return Err(translate(error)),
-        }
+    let (met, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) =
+        batch.iter().partition(|item| core.locked.contains(item.settlement.job));
+    let mut answers = Vec::with_capacity(batch.len());
+    match settle_part(access, core, &fresh, Locking::Fail).await? {
+        Some(settled) => answers.extend(settled),
+        // Somebody has one of the rows locked. Nothing was done; now row by row.
+        None => answers.extend(
+            settle_part(access, core, &fresh, Locking::Skip)
+                .await?
+                .unwrap_or_default(),
+        ),
     }
-    Ok(batch.iter().map(|item| (item.place, Answer::Again)).collect())
+    answers.extend(
+        settle_part(access, core, &met, Locking::Skip)
+            .await?
+            .unwrap_or_default(),
+    );
+    let mut locked = HashMap::new();
+    for (place, answer) in &answers {
+        locked.insert(*place, matches!(answer, Answer::Again));
+    }
+    let jobs = batch
+        .iter()
+        .map(|item| (item.settlement.job, locked.get(&item.place) == Some(&true)));
+    core.locked.remember(jobs);
+    Ok(answers)
+}
+
+/// `None` if a lock was in the way and the statement was to fail then.
+async fn settle_part(
+    access: &Access,
+    core: &Core,
+    items: &[Item<'_>],
+    locking: Locking,
+) -> Result<Option<Vec<(usize, Answer)>>, StateError> {
+    if items.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let mut work = Work::single(access).await?;
+    match settle_batch(&mut work.session(), core, items, locking).await {
+        Ok(answers) => {
+            let answers = answers?;
+            work.finish().await?;
+            Ok(Some(answers))
+        }
+        // lock_not_available
+        Err(error) if locking == Locking::Fail && has_code(&error, "55P03") => {
+            work.undo().await?;
+            Ok(None)
+        }
+        Err(error) => Err(translate(error)),
+    }
 }
 
 fn in_order(settlements: &[Settlement], mut answers: HashMap<usize, Settled>) -> Result<Vec<Settled>, StateError> {
