@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use queuert::adapter::{ChainQuery, JobQuery, Order, Position, StateAdapter};
 use queuert::{JobId, JobStatus, Timestamp, TypeName};
 use queuert_postgres::PostgresState;
@@ -19,6 +21,10 @@ const FEW: u64 = 10_000;
 /// What a page costs that has nothing to search for, in rows and index entries; a look at everything costs more than
 /// 250,000.
 const LITTLE: u64 = 1_000;
+
+/// What the first step of a walk may read before it knows whom nobody waits for: 500 rows and index entries of each of
+/// the five types, if the planner sorts them and does not merge them.
+const FIRST_STEP: u64 = 5_000;
 
 /// Chains of one instant, which only a sort can bring into order.
 const INSTANT: u64 = 20_000;
@@ -207,7 +213,7 @@ impl Question {
     /// How many rows and index entries a page may read.
     fn bound(&self, chains: bool, all: &[Known]) -> u64 {
         let Some(statuses) = &self.statuses else {
-            return LITTLE;
+            return LITTLE + if self.roots_only { FIRST_STEP } else { 0 };
         };
         let count = |wanted: &dyn Fn(JobStatus) -> bool| {
             u64::try_from(all.iter().filter(|known| wanted(known.status)).count()).expect("a count")
@@ -316,7 +322,7 @@ async fn check(layout: Layout) {
             }
             let answer = question.answer(&all);
             // The first page, and one from the middle.
-            for begin in [0, answer.len() / 2] {
+            for begin in BTreeSet::from([0, answer.len() / 2]) {
                 let expected: Vec<Uuid> = answer[begin..].iter().take(LIMIT).map(|known| known.id).collect();
                 let after = begin.checked_sub(1).map(|last| Position {
                     value: answer[last].created_at,
@@ -329,7 +335,7 @@ async fn check(layout: Layout) {
                 let mut tx = state.begin().await.expect("a transaction can be begun");
                 if own {
                     let settings = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
-                                    SET LOCAL plan_cache_mode = force_generic_plan";
+                                    SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL jit = off";
                     schema.run(&mut tx, settings).await;
                 }
                 let before = touched(&schema, &mut tx).await;
