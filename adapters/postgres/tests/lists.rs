@@ -276,17 +276,19 @@ fn questions(all: &[Known]) -> Vec<Question> {
     ];
     let middle = (all[all.len() / 3].created_at, all[all.len() / 2].created_at);
     let mut questions = Vec::new();
-    for order in [Order::NewestFirst, Order::OldestFirst] {
-        for statuses in &statuses {
-            for types in &types {
-                questions.push(Question {
-                    statuses: statuses.clone(),
-                    types: types.clone(),
-                    order,
-                    ..Question::default()
-                });
-            }
+    // In one of the two orders each, so that every status and every type has both. What is open comes first in one layout
+    // and last in the other.
+    for (row, statuses) in statuses.iter().enumerate() {
+        for (column, types) in types.iter().enumerate() {
+            questions.push(Question {
+                statuses: statuses.clone(),
+                types: types.clone(),
+                order: [Order::NewestFirst, Order::OldestFirst][(row + column) % 2],
+                ..Question::default()
+            });
         }
+    }
+    for order in [Order::NewestFirst, Order::OldestFirst] {
         questions.push(Question {
             from_to: Some(middle),
             order,
@@ -329,7 +331,7 @@ async fn check(layout: Layout) {
                     id: JobId::from_uuid(answer[last].id),
                 });
                 // With the settings of the library's own connections or with those of the caller: every kind of page has
-                // both of them, in one order or layout or the other.
+                // both of them, in one layout or the other.
                 let newest = question.order == Order::NewestFirst;
                 let own = newest ^ matches!(layout, Layout::OpenIsNewest) ^ (begin == 0);
                 let mut tx = state.begin().await.expect("a transaction can be begun");
