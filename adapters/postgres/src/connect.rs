@@ -31,7 +31,7 @@ const TUNING: [(&str, &str); 4] = [
 const ISOLATION: (&str, &str) = ("default_transaction_isolation", "read committed");
 
 /// Connections that were used within this time are taken to be alive.
-const FRESH: Duration = Duration::from_secs(1);
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// How the library's own statements run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

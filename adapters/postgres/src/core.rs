@@ -11,7 +11,7 @@ use crate::claim;
 use crate::locked_jobs::LockedJobs;
 use crate::row;
 use crate::session::{Session, query};
-use crate::settle::Shape;
+use crate::settle_statement::Shape;
 use crate::sql::Statements;
 use crate::types::Types;
 

@@ -18,6 +18,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::connect::FRESH;
+
 /// How many statements of the library's own run at a time in a process: a claim, the ends of attempts, and one for what
 /// comes now and then (renewals, sweeps, upkeep, a call of the client's). With one more to announce and one to listen,
 /// that makes the five of `docs/postgres.md`.
@@ -114,7 +116,7 @@ impl Lanes {
         }
         let ready = self.shared.ready().connections.pop();
         let mut lent = match ready {
-            Some(lent) if lent.used.elapsed() < KEPT => lent,
+            Some(lent) if lent.used.elapsed() < FRESH => lent,
             // From a runtime that has ended, or there is none.
             _ => Lent::new(self.shared.pool.acquire().await?),
         };

@@ -92,6 +92,7 @@ mod retention;
 mod row;
 mod session;
 mod settle;
+mod settle_statement;
 mod sql;
 mod state;
 mod together;
