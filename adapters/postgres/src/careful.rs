@@ -1,5 +1,5 @@
-//! Ends that touch other chains than their own: those that somebody waits for, continuations with blockers, and ends from
-//! outside. One at a time, everything locked before anything is written.
+//! Ends that touch other chains than their own: continuations with blockers, ends from outside, and within the caller's
+//! transaction those that somebody waits for. One at a time, everything locked before anything is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use queuert::{AttemptError, ChainId, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::change::{Change, Destination};
-use crate::claim::{lost, standings};
+use crate::claim::{Standing, lost, standings};
 use crate::core::{Core, integer};
 use crate::create::{NewRow, write};
 use crate::error::corrupt;
@@ -83,21 +83,26 @@ pub(crate) async fn settle_carefully(
 /// The answer if the job is not the caller's any more, without locking anything.
 async fn stale(session: &mut Session<'_>, core: &Core, settlement: &Settlement) -> Result<Option<Settled>, StateError> {
     let standings = standings(session, core, std::iter::once(settlement.job)).await?;
-    let Some(standing) = standings.get(&settlement.job) else {
-        return Ok(Some(Settled::Lost(lost(None))));
+    Ok(outdated(settlement, standings.get(&settlement.job)))
+}
+
+/// The same by what is known of the job, which is nothing if it is gone.
+pub(crate) fn outdated(settlement: &Settlement, standing: Option<&Standing>) -> Option<Settled> {
+    let Some(standing) = standing else {
+        return Some(Settled::Lost(lost(None)));
     };
-    Ok(match &settlement.authority {
+    match &settlement.authority {
         Authority::Fence { fence, .. } if standing.fence == Some(fence.as_uuid()) => None,
         Authority::Fence { fence, .. } if standing.settled_fence == Some(fence.as_uuid()) => {
             Some(Settled::Repeated(standing.status))
         }
         Authority::Outside if standing.status.is_open() => None,
         _ => Some(Settled::Lost(lost(Some(standing.status)))),
-    })
+    }
 }
 
 /// Whether the caller may settle the job, which is locked.
-fn authorise(settlement: &Settlement, stored: &StoredJob) -> Result<(), Settled> {
+pub(crate) fn authorise(settlement: &Settlement, stored: &StoredJob) -> Result<(), Settled> {
     let status = stored.job.status;
     match &settlement.authority {
         Authority::Fence { fence, .. } => match &stored.job.lease {
@@ -111,7 +116,7 @@ fn authorise(settlement: &Settlement, stored: &StoredJob) -> Result<(), Settled>
 }
 
 /// What the end writes to the job itself.
-fn change(settlement: &Settlement, stored: &StoredJob, now: Timestamp) -> Change {
+pub(crate) fn change(settlement: &Settlement, stored: &StoredJob, now: Timestamp) -> Change {
     let job = &stored.job;
     let (fence, completed_by) = match &settlement.authority {
         Authority::Fence { fence, worker } => (Some(fence.as_uuid()), Some(worker.as_str().to_owned())),
@@ -175,30 +180,16 @@ async fn lock_dependants(
     core: &Core,
     stored: &StoredJob,
 ) -> Result<Option<BTreeMap<Uuid, i32>>, StateError> {
-    let mut dependants = BTreeMap::new();
     if !stored.awaited {
-        return Ok(Some(dependants));
+        return Ok(Some(BTreeMap::new()));
     }
-    let skip = if session.waits { "" } else { " SKIP LOCKED" };
-    let text = format!(
-        "WITH edges AS MATERIALIZED (SELECT b.job_id, count(*)::integer AS edges FROM {{schema}}.blocker AS b \
-         WHERE b.chain_id = $1 GROUP BY b.job_id), \
-         locked AS MATERIALIZED (SELECT w.id FROM {{schema}}.waiting AS w \
-         WHERE w.id = ANY (ARRAY(SELECT job_id FROM edges)) ORDER BY w.id FOR UPDATE{skip}) \
-         SELECT e.job_id, e.edges, EXISTS (SELECT 1 FROM locked AS l WHERE l.id = e.job_id), \
-         EXISTS (SELECT 1 FROM {{schema}}.waiting AS w WHERE w.id = e.job_id) FROM edges AS e"
-    );
-    let text = core.render(&text);
+    let chain = stored.job.chain_id;
+    let mut dependants = BTreeMap::new();
     loop {
-        let search = query(&text).bind(stored.job.chain_id.as_uuid());
-        let mut slipped = false;
-        for found in session.fetch(search).await? {
-            let (locked, waits) = (row::get::<bool>(&found, 2)?, row::get::<bool>(&found, 3)?);
-            if locked {
-                dependants.insert(row::get(&found, 0)?, row::get(&found, 1)?);
-            }
-            slipped |= waits && !locked;
-        }
+        let found = try_lock_dependants(session, core, vec![chain.as_uuid()]).await?;
+        let slipped = found.iter().any(|edge| edge.slipped);
+        let locked = found.into_iter().filter(|edge| edge.locked);
+        dependants.extend(locked.map(|edge| (edge.job, edge.count)));
         match (slipped, session.waits) {
             (false, _) => return Ok(Some(dependants)),
             (true, false) => return Ok(None),
@@ -209,8 +200,50 @@ async fn lock_dependants(
     }
 }
 
+/// What a job has to do with a chain whose end it may wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edges {
+    pub(crate) chain: ChainId,
+    pub(crate) job: Uuid,
+    /// How many of its blockers are this chain.
+    pub(crate) count: i32,
+    /// Whether it waits, and its row is locked now.
+    pub(crate) locked: bool,
+    /// Whether it waits, or did a moment ago, and its row is not locked.
+    pub(crate) slipped: bool,
+}
+
+/// Locks the rows of jobs that wait for these chains, which are locked, in order of id.
+pub(crate) async fn try_lock_dependants(
+    session: &mut Session<'_>,
+    core: &Core,
+    chains: Vec<Uuid>,
+) -> Result<Vec<Edges>, StateError> {
+    let skip = if session.waits { "" } else { " SKIP LOCKED" };
+    let text = format!(
+        "WITH edges AS MATERIALIZED (SELECT b.chain_id, b.job_id, count(*)::integer AS edges FROM {{schema}}.blocker AS b \
+         WHERE b.chain_id = ANY ($1::uuid[]) GROUP BY b.chain_id, b.job_id), \
+         locked AS MATERIALIZED (SELECT w.id FROM {{schema}}.waiting AS w \
+         WHERE w.id = ANY (ARRAY(SELECT DISTINCT job_id FROM edges)) ORDER BY w.id FOR UPDATE{skip}) \
+         SELECT e.chain_id, e.job_id, e.edges, e.job_id IN (SELECT l.id FROM locked AS l), \
+         EXISTS (SELECT 1 FROM {{schema}}.waiting AS w WHERE w.id = e.job_id) FROM edges AS e"
+    );
+    let mut edges = Vec::new();
+    for found in session.fetch(query(&core.render(&text)).bind(chains)).await? {
+        let (locked, waits) = (row::get::<bool>(&found, 3)?, row::get::<bool>(&found, 4)?);
+        edges.push(Edges {
+            chain: ChainId::from_uuid(row::get(&found, 0)?),
+            job: row::get(&found, 1)?,
+            count: row::get(&found, 2)?,
+            locked,
+            slipped: waits && !locked,
+        });
+    }
+    Ok(edges)
+}
+
 /// Takes edges away, and makes the jobs pending that have none left. As a statement of its own, after the locks.
-async fn unblock(
+pub(crate) async fn unblock(
     session: &mut Session<'_>,
     core: &Core,
     dependants: BTreeMap<Uuid, i32>,

@@ -87,6 +87,7 @@ struct Taken {
     seen: Option<usize>,
 }
 
+/// Claims jobs of types that have been interned.
 pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
     let mut seen = HashSet::new();
     let types: Vec<&ClaimType> = claim
@@ -94,7 +95,6 @@ pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJ
         .iter()
         .filter(|claimed| seen.insert(&claimed.name))
         .collect();
-    core.intern(session, types.iter().map(|claimed| &claimed.name)).await?;
     let mut numbers = Vec::with_capacity(types.len());
     for claimed in &types {
         numbers.push(core.type_number(&claimed.name)?);

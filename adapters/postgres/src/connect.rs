@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Row, SqlSa
 
 use crate::core::Core;
 use crate::error::{has_code, misconfigured, translate};
+use crate::lanes::{Lanes, PLACES};
 use crate::maintain::Upkeep;
 use crate::migrate;
 use crate::options::PostgresOptions;
@@ -30,7 +31,7 @@ const TUNING: [(&str, &str); 4] = [
 const ISOLATION: (&str, &str) = ("default_transaction_isolation", "read committed");
 
 /// Connections that were used within this time are taken to be alive.
-const FRESH: Duration = Duration::from_secs(1);
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// How the library's own statements run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub(crate) enum Mode {
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) pool: PgPool,
+    /// The same connections, for the library's own work.
+    pub(crate) lanes: Lanes,
     pub(crate) mode: Mode,
     /// What begins a transaction for the caller: with the settings that the caller's statements would have elsewhere.
     pub(crate) begin_for_caller: SqlStr,
@@ -67,6 +70,7 @@ pub(crate) async fn connect(settings: PostgresOptions, options: PgConnectOptions
         && let Some(pool) = tuned_pool(&settings, &options).await?
     {
         let access = Access {
+            lanes: Lanes::new(pool.clone(), PLACES),
             pool,
             mode: Mode::Own,
             begin_for_caller: begin_with(&usual),
@@ -88,6 +92,7 @@ pub(crate) async fn adopt(settings: PostgresOptions, pool: PgPool) -> Result<Pos
 
 fn guarded(pool: PgPool) -> Access {
     Access {
+        lanes: Lanes::new(pool.clone(), PLACES),
         pool,
         mode: Mode::Guarded,
         begin_for_caller: "BEGIN".into_sql_str(),

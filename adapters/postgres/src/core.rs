@@ -8,9 +8,10 @@ use queuert::{StateError, Timestamp};
 use sqlx::{AssertSqlSafe, PgPool, SqlSafeStr, SqlStr};
 
 use crate::claim;
+use crate::locked_jobs::LockedJobs;
 use crate::row;
 use crate::session::{Session, query};
-use crate::settle::Shape;
+use crate::settle_statement::Shape;
 use crate::sql::Statements;
 use crate::types::Types;
 
@@ -29,6 +30,8 @@ pub(crate) struct Core {
     rendered: Mutex<HashMap<String, SqlStr>>,
     /// Claims by the number of types and of rows to look at.
     claims: Mutex<HashMap<(usize, usize), SqlStr>>,
+    /// Jobs whose ends came upon somebody's lock.
+    pub(crate) locked: LockedJobs,
     /// Settlements by what is in the batch.
     settlements: Mutex<HashMap<Shape, SqlStr>>,
 }
@@ -39,6 +42,7 @@ impl Core {
             pool,
             sql: Statements::new(schema),
             types: Types::default(),
+            locked: LockedJobs::default(),
             ageing_step,
             schema: quote(schema),
             rendered: Mutex::default(),

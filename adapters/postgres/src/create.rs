@@ -62,14 +62,13 @@ fn simple_statement(all_now: bool) -> String {
     )
 }
 
-/// Starts chains that have neither keys nor blockers, in one statement; `None` if an id is taken, and nothing was done.
+/// Starts chains that have neither keys nor blockers, and whose types have been interned, in one statement; `None` if an
+/// id is taken, and nothing was done.
 pub(crate) async fn create_simply(
     session: &mut Session<'_>,
     core: &Core,
     chains: &[NewChain],
 ) -> Result<Option<Vec<CreatedChain>>, StateError> {
-    core.intern(session, chains.iter().map(|chain| &chain.job.type_name))
-        .await?;
     let all_now = chains.iter().all(|chain| chain.job.schedule == Schedule::Now);
     let size = chains.len();
     let (mut ids, mut types, mut priorities) = (

@@ -11,6 +11,7 @@ use sqlx::{PgConnection, PgPool};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+use crate::lanes::Lanes;
 use crate::notify_backoff::Backoff;
 use crate::notify_payload::{Batch, NOBODY};
 
@@ -22,7 +23,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    pool: PgPool,
+    /// One at a time, and the next when the last one's connection can be had again: never a second one.
+    lane: Lanes,
     channel: String,
     sender: u64,
     pending: Mutex<Pending>,
@@ -48,7 +50,7 @@ impl Outbox {
             ..Pending::default()
         };
         Self {
-            pool,
+            lane: Lanes::new(pool, 1),
             channel,
             sender,
             pending: Mutex::new(pending),
@@ -129,7 +131,7 @@ impl Outbox {
     /// The server's session that an announcement would have gone through.
     pub(crate) async fn session(&self) -> Option<i32> {
         let session = sqlx::query_scalar("SELECT pg_backend_pid()").persistent(false);
-        session.fetch_one(&self.pool).await.ok()
+        session.fetch_one(&mut *self.lane.enter().await.ok()?).await.ok()
     }
 
     /// Announces inside the caller's transaction: told at its commit, to this process too.
@@ -157,9 +159,14 @@ impl Outbox {
         if payloads.is_empty() {
             return Ok(());
         }
-        let sending = notify(&self.channel, payloads).execute(&self.pool);
+        let sending = async {
+            let mut connection = self.lane.enter().await?;
+            notify(&self.channel, payloads).execute(&mut *connection).await?;
+            connection.leave();
+            Ok(())
+        };
         match tokio::time::timeout(DEADLINE, sending).await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Failure {
                 may_pass: may_pass(&error),
                 error: format!("an announcement failed: {error}").into(),

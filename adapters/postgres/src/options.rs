@@ -59,9 +59,8 @@ impl PostgresOptions {
     }
 
     /// How many connections [`connect`](Self::connect) opens, at most. Workers whose processors need no transaction use
-    /// four at a time, whatever their concurrency, and whoever does the upkeep a fifth now and then; add one for each
-    /// transaction that is open at the same time.
-    /// Default: 10.
+    /// three, whatever their concurrency, upkeep included, and announcements a fourth; the others are for transactions,
+    /// and for calls of the client's that are under way at the same time. Default: 10.
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections.max(1);
         self

@@ -46,7 +46,7 @@ macro_rules! atomic {
         }
         let mut deadlocks = 0;
         loop {
-            let mut work = Work::atomic(&$state.inner.access).await?;
+            let mut work = Work::atomic_for_client(&$state.inner.access).await?;
             let answer = {
                 let $session = &mut work.session();
                 $verb.await
@@ -77,7 +77,7 @@ macro_rules! read {
             let $session = &mut Session::of_caller(connection);
             return $verb.await;
         }
-        let mut work = Work::single(&$state.inner.access).await?;
+        let mut work = Work::single_for_client(&$state.inner.access).await?;
         let answer = {
             let $session = &mut work.session();
             $verb.await?
@@ -189,9 +189,13 @@ impl StateAdapter for PostgresState {
         if chains.is_empty() {
             return Ok(Ok(Vec::new()));
         }
-        let core = &self.inner.core;
+        let Inner { core, access, .. } = &*self.inner;
+        if within.is_none() {
+            let unknown = core.types.unknown(chains.iter().map(|chain| &chain.job.type_name));
+            core.intern_alone(access, unknown).await?;
+        }
         if within.is_none() && create::is_simple(chains) {
-            let mut work = Work::single(&self.inner.access).await?;
+            let mut work = Work::single_for_client(access).await?;
             let created = create::create_simply(&mut work.session(), core, chains).await?;
             if let Some(created) = created {
                 work.finish().await?;
@@ -207,8 +211,11 @@ impl StateAdapter for PostgresState {
         if claim.types.is_empty() || claim.limit == 0 {
             return Ok(Claimed::default());
         }
-        let mut work = Work::single(&self.inner.access).await?;
-        let claimed = claim::claim(&mut work.session(), &self.inner.core, claim).await?;
+        let Inner { core, access, .. } = &*self.inner;
+        let unknown = core.types.unknown(claim.types.iter().map(|claimed| &claimed.name));
+        core.intern_alone(access, unknown).await?;
+        let mut work = Work::single(access).await?;
+        let claimed = claim::claim(&mut work.session(), core, claim).await?;
         work.finish().await?;
         Ok(claimed)
     }

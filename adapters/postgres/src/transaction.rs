@@ -4,33 +4,27 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use queuert::{StateError, StateErrorKind};
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::PgTransactionManager;
-use sqlx::{PgConnection, Postgres, Transaction};
-use sqlx_core::transaction::TransactionManager;
+use sqlx::PgConnection;
 
 use crate::connect::{Access, Mode};
 use crate::error::translate;
+use crate::lanes::Lent;
 use crate::session::Session;
 
 /// An open transaction. Dereferences to sqlx's connection; dropped, it rolls back.
 pub struct PostgresTransaction {
-    inner: Transaction<'static, Postgres>,
+    inner: Lent,
 }
 
 impl PostgresTransaction {
     pub(crate) async fn begin(access: &Access) -> Result<Self, StateError> {
-        let inner = access
-            .pool
-            .begin_with(access.begin_for_caller.clone())
-            .await
-            .map_err(translate)?;
+        let mut inner = access.lanes.pass().await.map_err(translate)?;
+        inner.begin(access.begin_for_caller.clone()).await.map_err(translate)?;
         Ok(Self { inner })
     }
 
     pub(crate) async fn commit(mut self) -> Result<(), StateError> {
-        let depth = PgTransactionManager::get_transaction_depth(&self.inner);
-        if depth != 1 {
+        if self.inner.depth() != 1 {
             self.rollback().await?;
             return Err(StateError::new(
                 StateErrorKind::Misconfigured,
@@ -50,12 +44,6 @@ impl PostgresTransaction {
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
-        // What the caller has nested and left open goes first.
-        while PgTransactionManager::get_transaction_depth(&self.inner) > 1 {
-            PgTransactionManager::rollback(&mut self.inner)
-                .await
-                .map_err(translate)?;
-        }
         self.inner.rollback().await.map_err(translate)
     }
 }
@@ -82,53 +70,59 @@ impl fmt::Debug for PostgresTransaction {
 
 /// A connection on which a verb runs by itself. Dropped before [`finish`](Self::finish), it has done nothing, unless
 /// the verb is a single statement that was sent.
-pub(crate) enum Work {
-    /// Every statement commits by itself.
-    Single(PoolConnection<Postgres>),
-    Atomic {
-        transaction: Transaction<'static, Postgres>,
-        prepared: bool,
-    },
+#[derive(Debug)]
+pub(crate) struct Work {
+    connection: Lent,
+    /// Whether statements are kept prepared on the connection.
+    prepared: bool,
 }
 
 impl Work {
-    /// For a verb of one statement.
+    /// For a verb of one statement, which commits by itself. Of the workers, as is [`atomic`](Self::atomic).
     pub(crate) async fn single(access: &Access) -> Result<Self, StateError> {
-        match access.mode {
-            Mode::Own => access.pool.acquire().await.map(Self::Single).map_err(translate),
-            Mode::Guarded => Self::atomic(access).await,
-        }
+        Self::on(access, access.lanes.enter().await, access.mode == Mode::Guarded).await
     }
 
     /// For a verb of several statements.
     pub(crate) async fn atomic(access: &Access) -> Result<Self, StateError> {
-        let transaction = access.pool.begin_with(access.begin.clone()).await.map_err(translate)?;
-        Ok(Self::Atomic {
-            transaction,
+        Self::on(access, access.lanes.enter().await, true).await
+    }
+
+    /// The same for what the client was asked for.
+    pub(crate) async fn single_for_client(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.lanes.visit().await, access.mode == Mode::Guarded).await
+    }
+
+    pub(crate) async fn atomic_for_client(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.lanes.visit().await, true).await
+    }
+
+    async fn on(access: &Access, lent: Result<Lent, sqlx::Error>, transaction: bool) -> Result<Self, StateError> {
+        let mut connection = lent.map_err(translate)?;
+        if transaction {
+            connection.begin(access.begin.clone()).await.map_err(translate)?;
+        }
+        Ok(Self {
+            connection,
             prepared: access.mode == Mode::Own,
         })
     }
 
     pub(crate) fn session(&mut self) -> Session<'_> {
-        match self {
-            Self::Single(connection) => Session::own(connection, true),
-            Self::Atomic { transaction, prepared } => Session::own(transaction, *prepared),
-        }
+        Session::own(&mut self.connection, self.prepared)
     }
 
     /// Makes it last.
-    pub(crate) async fn finish(self) -> Result<(), StateError> {
-        match self {
-            Self::Single(_) => Ok(()),
-            Self::Atomic { transaction, .. } => transaction.commit().await.map_err(translate),
-        }
+    pub(crate) async fn finish(mut self) -> Result<(), StateError> {
+        self.connection.commit().await.map_err(translate)?;
+        self.connection.leave();
+        Ok(())
     }
 
     /// Undoes it, where it can be undone, and waits until its locks are gone.
-    pub(crate) async fn undo(self) -> Result<(), StateError> {
-        match self {
-            Self::Single(_) => Ok(()),
-            Self::Atomic { transaction, .. } => transaction.rollback().await.map_err(translate),
-        }
+    pub(crate) async fn undo(mut self) -> Result<(), StateError> {
+        self.connection.rollback().await.map_err(translate)?;
+        self.connection.leave();
+        Ok(())
     }
 }

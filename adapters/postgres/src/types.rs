@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use queuert::{StateError, TypeName};
+use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection};
 
+use crate::connect::Access;
 use crate::core::Core;
 use crate::error::{corrupt, translate};
 use crate::row;
 use crate::session::{Session, query};
+use crate::transaction::Work;
 
 /// What this process has seen of the table of types, which only ever grows.
 #[derive(Debug, Default)]
@@ -28,6 +31,15 @@ impl Types {
         known.numbers.get(name).copied()
     }
 
+    /// Those that have not been seen.
+    pub(crate) fn unknown<'a>(&self, names: impl Iterator<Item = &'a TypeName>) -> Vec<TypeName> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        names
+            .filter(|name| !known.numbers.contains_key(*name))
+            .cloned()
+            .collect()
+    }
+
     /// The name of a type that has been seen.
     pub(crate) fn name(&self, number: i32) -> Option<TypeName> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +54,7 @@ impl Types {
         numbers
     }
 
-    fn learn(&self, rows: &[sqlx::postgres::PgRow]) -> Result<(), StateError> {
+    fn learn(&self, rows: &[PgRow]) -> Result<(), StateError> {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for found in rows {
             let number: i32 = row::get(found, 0)?;
@@ -87,6 +99,24 @@ impl Core {
         }
     }
 
+    /// The same for [unknown](Types::unknown) ones, before a verb that runs by itself begins: with no connection beside
+    /// the one that it will have.
+    pub(crate) async fn intern_alone(&self, access: &Access, unknown: Vec<TypeName>) -> Result<(), StateError> {
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let mut work = Work::single(access).await?;
+        let missing = self.find_types(&mut work.session(), &unknown).await?;
+        work.finish().await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut work = Work::atomic(access).await?;
+        let found = self.insert_types(&mut work.session(), missing).await?;
+        work.finish().await?;
+        self.types.learn(&found)
+    }
+
     /// Looks for types that are not known yet, and returns those that do not exist.
     pub(crate) async fn find_types(
         &self,
@@ -119,13 +149,19 @@ impl Core {
 
     async fn add_types(&self, connection: &mut PgConnection, names: Vec<String>) -> Result<(), StateError> {
         let mut transaction = connection.begin().await.map_err(translate)?;
-        let mut session = Session::own(&mut transaction, false);
+        let found = self
+            .insert_types(&mut Session::own(&mut transaction, false), names)
+            .await?;
+        transaction.commit().await.map_err(translate)?;
+        self.types.learn(&found)
+    }
+
+    /// What it returns is true when the transaction has committed.
+    async fn insert_types(&self, session: &mut Session<'_>, names: Vec<String>) -> Result<Vec<PgRow>, StateError> {
         session
             .execute(query(&self.sql.insert_types).bind(names.clone()))
             .await?;
-        let found = session.fetch(query(&self.sql.types_by_name).bind(names)).await?;
-        transaction.commit().await.map_err(translate)?;
-        self.types.learn(&found)
+        session.fetch(query(&self.sql.types_by_name).bind(names)).await
     }
 
     /// Sees to it that the names of these numbers are known.

@@ -1,12 +1,17 @@
-//! How many connections a process that works has.
+//! How many connections a process that works has, and who waits for whom.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use postgres_support::Cluster;
-use queuert::{Event, JobStatus, JobTypes};
+use queuert::adapter::{Maintain, StateAdapter};
+use queuert::{Event, JobStatus, JobTypes, WorkerId};
 use queuert_postgres::{Attempt, Client, PostgresNotify, PostgresState};
 use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
 
 /// What `docs/postgres.md` promises.
 const MOST: i64 = 5;
@@ -14,39 +19,43 @@ const MOST: i64 = 5;
 #[derive(Serialize, Deserialize)]
 struct Nothing(u64);
 
+/// Continues with a job of another type, whose name the store does not know yet.
+#[derive(Serialize, Deserialize)]
+struct Step(u64);
+
+#[derive(Serialize, Deserialize)]
+struct LastStep(u64);
+
 #[derive(JobTypes)]
 enum Jobs {
     #[job(entry, output = u64)]
     Nothing(Nothing),
+    #[job(entry, continues = [LastStep])]
+    Step(Step),
+    #[job(output = u64)]
+    LastStep(LastStep),
 }
 
 /// All that there are, by the server's account, but for the one that asks. Pools keep what they have opened, so a peak is
 /// not missed.
-async fn count(connection: &mut sqlx::PgConnection) -> i64 {
-    sqlx::query_scalar(
-        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
-    )
-    .fetch_one(connection)
-    .await
-    .expect("the server tells")
+async fn count(connection: &mut PgConnection) -> i64 {
+    ask(connection, "pid <> pg_backend_pid()").await
 }
 
-#[tokio::test]
-async fn five_at_concurrency_100_notifications_included() {
-    let cluster = Cluster::launch().await;
-    let mut watch = cluster.connect().await;
-    let state = PostgresState::options()
-        .max_connections(4)
-        .connect(&cluster.url())
+/// How many of the server's connections are like this.
+async fn ask(connection: &mut PgConnection, condition: &'static str) -> i64 {
+    let text = format!("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND {condition}");
+    sqlx::query_scalar(sqlx::AssertSqlSafe(text))
+        .fetch_one(connection)
         .await
-        .expect("the private server can be used");
-    let client = Client::builder(state.clone())
-        .notify(PostgresNotify::new(state.pool().clone()))
-        .build();
-    // Four would not do if somebody had to wait so long for one that a call fails.
+        .expect("the server tells")
+}
+
+/// What the store or the notify adapter failed at.
+fn failures(client: &Client) -> Arc<Mutex<Vec<String>>> {
     let failures: Arc<Mutex<Vec<String>>> = Arc::default();
     let (mut events, noted) = (client.events(), Arc::clone(&failures));
-    let listener = tokio::spawn(async move {
+    tokio::spawn(async move {
         while let Some(event) = events.next().await {
             if let Event::StateFailed { operation, error } | Event::NotifyFailed { operation, error } = event {
                 let line = format!("{operation}: {error}");
@@ -54,7 +63,16 @@ async fn five_at_concurrency_100_notifications_included() {
             }
         }
     });
-    let workers = client
+    failures
+}
+
+fn assert_none(failures: &Mutex<Vec<String>>) {
+    let failures = failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert!(failures.is_empty(), "{failures:?}");
+}
+
+async fn start_workers(client: &Client) -> queuert::Workers<PostgresState> {
+    client
         .worker()
         .process(|job: Attempt<Nothing>| async move {
             let n = job.0;
@@ -64,12 +82,54 @@ async fn five_at_concurrency_100_notifications_included() {
             }
             job.finish(n)
         })
+        .process(|job: Attempt<Step>| async move {
+            let n = job.0;
+            job.continue_with(LastStep(n))
+        })
+        .process(|job: Attempt<LastStep>| async move {
+            let n = job.0;
+            job.finish(n)
+        })
         .concurrency(100)
         .lease(queuert::LeaseSettings::of(Duration::from_millis(900)).renew_every(Duration::from_millis(50)))
         .reap_interval(Duration::from_millis(20))
         .start()
         .await
-        .expect("the workers start");
+        .expect("the workers start")
+}
+
+async fn is_busy(client: &Client) -> bool {
+    let open = [JobStatus::Pending, JobStatus::Running];
+    let open = client.list_chains().statuses(open).limit(1).await.expect("a list");
+    !open.items.is_empty()
+}
+
+/// With nothing set: what somebody gets who follows the first page of the manual.
+#[tokio::test]
+async fn five_at_concurrency_100_notifications_and_upkeep_included() {
+    let cluster = Cluster::launch().await;
+    let mut watch = cluster.connect().await;
+    let state = PostgresState::connect(&cluster.url())
+        .await
+        .expect("the private server can be used");
+    let client = Client::builder(state.clone())
+        .notify(PostgresNotify::new(state.pool().clone()))
+        .build();
+    // Five would not do if somebody had to wait so long for one that a call fails.
+    let failures = failures(&client);
+    // As if a turn of the upkeep were due all the time: it counts dead rows, and vacuums what is worth it.
+    let maintain = Maintain::new(WorkerId::new("upkeep"));
+    state.maintain(&maintain).await.expect("the upkeep is ours");
+    let upkeep = tokio::spawn({
+        let state = state.clone();
+        async move {
+            loop {
+                state.maintain(&maintain).await.expect("the store is well");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    });
+    let workers = start_workers(&client).await;
     let mut most = 0;
     // One process does all of it: it starts chains, runs them, and waits for some of their ends.
     for batch in 0..10_u64 {
@@ -77,6 +137,7 @@ async fn five_at_concurrency_100_notifications_included() {
             .start_many((0..500).map(|n| Nothing(batch * 500 + n)))
             .await
             .expect("the chains are started");
+        client.start(Step(batch)).await.expect("the chain is started");
         for chain in chains.iter().step_by(100) {
             client
                 .wait(chain)
@@ -86,26 +147,17 @@ async fn five_at_concurrency_100_notifications_included() {
             most = most.max(count(&mut watch).await);
         }
     }
-    let open = [JobStatus::Pending, JobStatus::Running];
-    while !client
-        .list_chains()
-        .statuses(open)
-        .limit(1)
-        .await
-        .expect("a list")
-        .items
-        .is_empty()
-    {
+    while is_busy(&client).await {
         most = most.max(count(&mut watch).await);
     }
     assert!(
         (2..=MOST).contains(&most),
         "{most} connections, the listener's among them"
     );
+    assert!(!upkeep.is_finished(), "it was there to the end");
+    upkeep.abort();
     workers.stop().await;
-    listener.abort();
-    let failures = failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    assert!(failures.is_empty(), "{failures:?}");
+    assert_none(&failures);
     let jobs = client
         .list_jobs()
         .statuses([JobStatus::Completed])
@@ -113,4 +165,120 @@ async fn five_at_concurrency_100_notifications_included() {
         .await
         .expect("a list");
     assert!(jobs.items.iter().all(|job| job.attempt == 1));
+    // What lay ready for the next statement is the pool's again.
+    while state.pool().num_idle() < state.pool().size() as usize {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Calls that wait for somebody's lock hold up neither the workers nor transactions, however many they are.
+#[tokio::test]
+async fn calls_that_wait_for_a_lock_do_not_stop_the_workers() {
+    let cluster = Cluster::launch().await;
+    let mut watch = cluster.connect().await;
+    let state = PostgresState::connect(&cluster.url())
+        .await
+        .expect("the private server can be used");
+    let client = Client::builder(state.clone()).build();
+    let held = client.start(Nothing(1)).await.expect("the chain is started").id();
+    let mut tx = state.begin().await.expect("a transaction begins");
+    state.lock_chain(&mut tx, held).await.expect("the chain is locked");
+    let calls: Vec<_> = (0..5)
+        .map(|_| {
+            let state = state.clone();
+            tokio::spawn(async move { state.cancel_chains(None, &[held]).await })
+        })
+        .collect();
+    while ask(&mut watch, "wait_event_type = 'Lock'").await < 5 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let workers = start_workers(&client).await;
+    let chain = client.start(Nothing(2)).await.expect("the chain is started");
+    client
+        .wait(&chain)
+        .timeout(Duration::from_secs(60))
+        .await
+        .expect("the workers work");
+    let other = state.begin().await.expect("another transaction begins");
+    state.rollback(other).await.expect("it ends");
+    assert_eq!(ask(&mut watch, "wait_event_type = 'Lock'").await, 5, "they wait still");
+    state.rollback(tx).await.expect("the transaction ends");
+    for call in calls {
+        let answer = call.await.expect("no panic").expect("the store is well");
+        // The first one cancels it, and the others come too late; or a worker was faster than all of them.
+        drop(answer);
+    }
+    workers.stop().await;
+}
+
+/// Workers that never rest leave the pool's connections to transactions, even if there are no more than they use.
+#[tokio::test]
+async fn transactions_get_their_turn_on_a_small_pool() {
+    let cluster = Cluster::launch().await;
+    let state = PostgresState::options()
+        .max_connections(2)
+        .acquire_timeout(Duration::from_secs(10))
+        .connect(&cluster.url())
+        .await
+        .expect("the private server can be used");
+    let client = Client::builder(state.clone()).build();
+    let failures = failures(&client);
+    let workers = start_workers(&client).await;
+    let feeder = tokio::spawn({
+        let client = client.clone();
+        async move {
+            loop {
+                let chains = client.start_many((1..100).map(Nothing)).await;
+                chains.expect("the chains are started");
+            }
+        }
+    });
+    for _ in 0..10 {
+        let tx = state.begin().await.expect("a transaction begins");
+        state.commit(tx).await.expect("it commits");
+    }
+    assert!(!feeder.is_finished(), "the workers never ran out of jobs");
+    feeder.abort();
+    workers.stop().await;
+    assert_none(&failures);
+}
+
+/// Whoever gives up while a transaction begins leaves no connection in the pool on which one is open: the next statement
+/// on it would be part of it, and never be committed.
+#[tokio::test]
+async fn a_begin_that_is_given_up_leaves_no_transaction_open() {
+    let cluster = Cluster::launch().await;
+    let mut watch = cluster.connect().await;
+    let state = PostgresState::options()
+        .max_connections(1)
+        .connect(&cluster.url())
+        .await
+        .expect("the private server can be used");
+    let client = Client::builder(state.clone()).build();
+    let mut given_up = 0;
+    while given_up < 3 {
+        // A connection that is idle in the pool, so that the first thing to wait for is the server's answer to BEGIN.
+        while state.pool().num_idle() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        {
+            let mut begin = pin!(state.begin());
+            // The answer may be there at once.
+            if begin
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+            {
+                given_up += 1;
+            }
+        }
+        let chain = client.start(Nothing(given_up)).await.expect("the chain is started");
+        let seen: i64 = sqlx::query_scalar("SELECT count(*) FROM queuert.job WHERE id = $1")
+            .bind(chain.id().as_uuid())
+            .fetch_one(&mut watch)
+            .await
+            .expect("the table can be read");
+        assert_eq!(seen, 1, "it is committed");
+    }
+    assert_eq!(ask(&mut watch, "state LIKE 'idle in transaction%'").await, 0);
 }

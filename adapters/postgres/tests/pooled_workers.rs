@@ -41,7 +41,7 @@ enum Jobs {
     Long(Long),
 }
 
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(2);
 
 async fn insert(connection: &mut PgConnection, n: u64) -> sqlx::Result<()> {
     sqlx::query("INSERT INTO written VALUES ($1)")

@@ -1,10 +1,14 @@
 //! The store through PgBouncer in transaction mode, where the next transaction may run on another server process.
 
+use std::time::Duration;
+
 use postgres_support::{Cluster, PgBouncer};
 use queuert::{Client, JobTypes};
 use queuert_postgres::{Attempt, PostgresState};
 use serde::{Deserialize, Serialize};
 use sqlx::Row;
+
+const SOON: Duration = Duration::from_millis(20);
 
 #[derive(Serialize, Deserialize)]
 struct Count {
@@ -47,6 +51,8 @@ async fn a_pooler_is_found_out_and_put_up_with() {
         let worker = client
             .worker()
             .concurrency(8)
+            // Nobody tells one of the two what the other one has done.
+            .poll_interval(SOON)
             .process(|job: Attempt<Count>| async move {
                 let number = job.number;
                 job.continue_with(Note { number })
@@ -72,7 +78,8 @@ async fn a_pooler_is_found_out_and_put_up_with() {
         transaction.commit().await.expect("nothing failed");
     }
     for (number, chain) in &chains {
-        assert_eq!(client.wait(chain).await.expect("every chain ends"), *number);
+        let ended = client.wait(chain).poll_interval(SOON).await;
+        assert_eq!(ended.expect("every chain ends"), *number);
     }
     for worker in workers {
         worker.stop().await;

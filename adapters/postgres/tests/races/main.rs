@@ -13,3 +13,4 @@ mod fencing;
 mod keys;
 mod leases;
 mod operators;
+mod together;

@@ -1,0 +1,316 @@
+//! Connections that the library borrows from the pool for what it does by itself, a few at a time.
+//!
+//! A pool opens another connection whenever somebody asks and none is idle, and a connection that was given back is not
+//! idle at once: a task asks the server for a sign of life first. So the loops of a few workers, each with one statement
+//! after the other, would in time open all that the pool may have. Here a place is given up only when the connection is
+//! idle in the pool, or lies ready for whoever has the place next, so there are never more open than there are places.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgTransactionManager;
+use sqlx::{PgConnection, PgPool, Postgres, SqlStr};
+use sqlx_core::transaction::TransactionManager;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::connect::FRESH;
+
+/// How many statements of the library's own run at a time in a process: a claim, the ends of attempts, and one for what
+/// comes now and then (renewals, sweeps, upkeep, a call of the client's). With one more to announce and one to listen,
+/// that makes the five of `docs/postgres.md`.
+pub(crate) const PLACES: usize = 3;
+
+/// How long a connection may take to become idle, or to close, before it is dropped. The server may have fallen silent,
+/// and the place is needed.
+const GIVE_BACK: Duration = Duration::from_secs(5);
+
+/// How long a connection lies ready before the pool gets it back. The loops of a busy worker come again much sooner, and
+/// spare themselves and the server the sign of life.
+const READY: Duration = Duration::from_millis(50);
+
+/// How long a connection is kept from the pool at most, which closes those that are too old.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// Places for connections of a pool. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Lanes {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pool: PgPool,
+    places: Arc<Semaphore>,
+    /// For the one call of the client's that may have a place at a time. It may wait long for somebody's lock, which
+    /// must not bring the workers to a halt.
+    guest: Arc<Semaphore>,
+    ready: Mutex<Ready>,
+}
+
+/// Connections that lie ready, the last one on top. Those and the ones in use are never more than there are places: who
+/// has a place takes one of these, and asks the pool only if there is none.
+#[derive(Debug, Default)]
+struct Ready {
+    connections: Vec<Lent>,
+    /// Whether there is a task that gives back what is not used.
+    swept: bool,
+}
+
+impl Lanes {
+    pub(crate) fn new(pool: PgPool, places: usize) -> Self {
+        let shared = Shared {
+            pool,
+            places: Arc::new(Semaphore::new(places)),
+            guest: Arc::new(Semaphore::new(1)),
+            ready: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// For the library's own loops, which take turns.
+    pub(crate) async fn enter(&self) -> Result<Lent, sqlx::Error> {
+        let place = self.place().await?;
+        self.take(place, None).await
+    }
+
+    /// For calls of the client's outside of transactions. One at a time takes its turn like the loops; what is under way
+    /// beside it is as good as a transaction of the user's, and gets what the pool can give.
+    pub(crate) async fn visit(&self) -> Result<Lent, sqlx::Error> {
+        match Arc::clone(&self.shared.guest).try_acquire_owned() {
+            Ok(guest) => {
+                let place = self.place().await?;
+                self.take(place, Some(guest)).await
+            }
+            Err(_) => self.pass().await,
+        }
+    }
+
+    /// For transactions of the user's, which wait for nothing but the pool.
+    pub(crate) async fn pass(&self) -> Result<Lent, sqlx::Error> {
+        Ok(Lent::new(self.shared.pool.acquire().await?))
+    }
+
+    async fn place(&self) -> Result<OwnedSemaphorePermit, sqlx::Error> {
+        let patience = self.shared.pool.options().get_acquire_timeout();
+        let place = tokio::time::timeout(patience, Arc::clone(&self.shared.places).acquire_owned()).await;
+        // As from the pool, to whose users it makes no difference.
+        place
+            .map_err(|_| sqlx::Error::PoolTimedOut)?
+            .map_err(|_| sqlx::Error::PoolClosed)
+    }
+
+    async fn take(
+        &self,
+        place: OwnedSemaphorePermit,
+        guest: Option<OwnedSemaphorePermit>,
+    ) -> Result<Lent, sqlx::Error> {
+        if self.shared.pool.is_closed() {
+            return Err(sqlx::Error::PoolClosed);
+        }
+        let ready = self.shared.ready().connections.pop();
+        let mut lent = match ready {
+            Some(lent) if lent.used.elapsed() < FRESH => lent,
+            // From a runtime that has ended, or there is none.
+            _ => Lent::new(self.shared.pool.acquire().await?),
+        };
+        lent.lanes = Arc::downgrade(&self.shared);
+        (lent.place, lent.guest) = (Some(place), guest);
+        Ok(lent)
+    }
+}
+
+impl Shared {
+    fn ready(&self) -> MutexGuard<'_, Ready> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether others find something in the pool while this one is kept from it.
+    fn can_spare(&self) -> bool {
+        self.pool.num_idle() > 0 || self.pool.size() < self.pool.options().get_max_connections()
+    }
+}
+
+/// The task that gives back what lies ready and is not used, until nothing is left. When its runtime ends before it, the
+/// next connection that is left starts another one.
+struct Sweeper {
+    lanes: Arc<Shared>,
+    done: bool,
+}
+
+impl Sweeper {
+    async fn run(mut self) {
+        while !self.done {
+            tokio::time::sleep(READY).await;
+            drop(self.take_old());
+        }
+    }
+
+    fn take_old(&mut self) -> Vec<Lent> {
+        let lanes = Arc::clone(&self.lanes);
+        let mut ready = lanes.ready();
+        let mut old = Vec::new();
+        for mut lent in std::mem::take(&mut ready.connections) {
+            let is_old = lent.used.elapsed() >= READY || lanes.pool.is_closed();
+            // With a place for the way back. If there is none, somebody has one for whom the connection lies ready.
+            match Arc::clone(&lanes.places).try_acquire_owned() {
+                Ok(place) if is_old => {
+                    lent.place = Some(place);
+                    old.push(lent);
+                }
+                _ => ready.connections.push(lent),
+            }
+        }
+        // Under the lock: whoever leaves a connection from now on starts another task.
+        self.done = ready.connections.is_empty();
+        ready.swept = !self.done;
+        old
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        if !self.done {
+            self.lanes.ready().swept = false;
+        }
+    }
+}
+
+/// A connection of the pool, to which it goes back when this is dropped; a transaction that is open is rolled back.
+pub(crate) struct Lent {
+    /// There until it is dropped.
+    connection: Option<PoolConnection<Postgres>>,
+    /// Given up when the connection is idle in the pool.
+    place: Option<OwnedSemaphorePermit>,
+    /// Given up at once, so that the same caller's next call finds it free.
+    guest: Option<OwnedSemaphorePermit>,
+    /// Where it may lie ready.
+    lanes: Weak<Shared>,
+    since: Instant,
+    used: Instant,
+    /// Whether nobody knows if a transaction is open.
+    torn: bool,
+}
+
+impl Lent {
+    fn new(connection: PoolConnection<Postgres>) -> Self {
+        Self {
+            connection: Some(connection),
+            place: None,
+            guest: None,
+            lanes: Weak::new(),
+            since: Instant::now(),
+            used: Instant::now(),
+            torn: false,
+        }
+    }
+
+    /// Begins a transaction with this statement.
+    pub(crate) async fn begin(&mut self, statement: SqlStr) -> Result<(), sqlx::Error> {
+        // Whoever drops this future has sent a BEGIN of which the driver knows nothing. The pool would give the
+        // connection to the next one, whose statements would be in a transaction that nobody commits.
+        self.torn = true;
+        PgTransactionManager::begin(self, Some(statement)).await?;
+        self.torn = false;
+        Ok(())
+    }
+
+    pub(crate) async fn commit(&mut self) -> Result<(), sqlx::Error> {
+        PgTransactionManager::commit(self).await
+    }
+
+    pub(crate) async fn rollback(&mut self) -> Result<(), sqlx::Error> {
+        // What was nested and left open goes first.
+        while self.depth() > 0 {
+            PgTransactionManager::rollback(self).await?;
+        }
+        Ok(())
+    }
+
+    /// How many transactions are open, one in the other.
+    pub(crate) fn depth(&self) -> usize {
+        PgTransactionManager::get_transaction_depth(self)
+    }
+
+    /// Leaves the connection for whoever has the place next. For those whose last statement was answered: one that is
+    /// dropped goes through the pool, which finds out what has become of it.
+    pub(crate) fn leave(mut self) {
+        let (Some(lanes), Some(place)) = (self.lanes.upgrade(), self.place.take()) else {
+            return;
+        };
+        if !lanes.can_spare() || self.since.elapsed() >= KEPT || lanes.pool.is_closed() {
+            self.place = Some(place);
+            return;
+        }
+        self.guest = None;
+        self.used = Instant::now();
+        let mut ready = lanes.ready();
+        ready.connections.push(self);
+        if !std::mem::replace(&mut ready.swept, true) {
+            let sweeper = Sweeper {
+                lanes: Arc::clone(&lanes),
+                done: false,
+            };
+            tokio::spawn(sweeper.run());
+        }
+        drop(ready);
+        // The next one finds what was left.
+        drop(place);
+    }
+}
+
+const HELD: &str = "the connection is there until the value is dropped";
+
+impl Deref for Lent {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.connection.as_ref().expect(HELD)
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.connection.as_mut().expect(HELD)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        while self.depth() > 0 {
+            PgTransactionManager::start_rollback(self);
+        }
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        let (place, torn) = (self.place.take(), self.torn);
+        // Without a runtime there is nobody to talk to the server, and no pool that could be used.
+        let Ok(runtime) = Handle::try_current() else {
+            drop(connection.return_to_pool());
+            return;
+        };
+        runtime.spawn(async move {
+            let back = async {
+                match torn {
+                    true => drop(connection.close().await),
+                    false => connection.return_to_pool().await,
+                }
+            };
+            // What comes of it does not matter: a connection that is not idle now is closed.
+            let _ = tokio::time::timeout(GIVE_BACK, back).await;
+            drop(place);
+        });
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("torn", &self.torn).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+//! Ends of many chains in one batch, with locks and dependants in their way.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use queuert::adapter::{Settled, Settlement, StateAdapter};
+use queuert::{ChainId, JobStatus};
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::arena::{Arena, Attempt, LONG, applied, finish};
+
+async fn blockers(arena: &Arena, count: usize) -> Vec<Attempt> {
+    let mut attempts = Vec::with_capacity(count);
+    for _ in 0..count {
+        attempts.push(arena.running("blocker").await);
+    }
+    attempts
+}
+
+fn chains(attempts: &[Attempt]) -> Vec<ChainId> {
+    attempts.iter().map(|attempt| attempt.job.chain_id).collect()
+}
+
+/// Ends all of them in one call, as a worker does.
+async fn finish_all(arena: &Arena, attempts: &[Attempt]) -> Vec<Settled> {
+    let settlements: Vec<Settlement> = attempts.iter().map(|attempt| attempt.settlement(finish())).collect();
+    let settled = arena.state.settle_jobs(None, &settlements).await;
+    settled.expect("the store is well")
+}
+
+/// In how many transactions the results were written.
+async fn transactions(arena: &Arena) -> usize {
+    let text = format!("SELECT DISTINCT xmin::text FROM {}.result", arena.schema.name());
+    let rows = sqlx::query(AssertSqlSafe(text))
+        .fetch_all(&mut arena.schema.connection().await)
+        .await
+        .expect("the table can be read");
+    let ids: HashSet<String> = rows.iter().map(|row| row.get(0)).collect();
+    ids.len()
+}
+
+/// A job that waits for many chains, which end in one batch: one transaction, and it is made pending once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_blockers_of_a_job_end_in_one_transaction() {
+    let arena = Arena::new().await;
+    let attempts = blockers(&arena, 20).await;
+    let mut wanted = chains(&attempts);
+    // One of them twice: it counts twice.
+    wanted.push(wanted[7]);
+    let dependant = arena.start("dependant", &wanted).await;
+    // And a job that waits for one of them, and for another chain that goes on.
+    let other = arena.running("other").await;
+    let patient = arena.start("patient", &[wanted[3], other.job.chain_id]).await;
+
+    let settled = finish_all(&arena, &attempts).await;
+    let unblocked: Vec<_> = settled
+        .into_iter()
+        .flat_map(|settled| applied(settled).unblocked)
+        .collect();
+    assert_eq!(unblocked.len(), 1, "{unblocked:?}");
+    assert_eq!(unblocked[0].job, dependant.first_job());
+    assert_eq!(transactions(&arena).await, 1);
+    arena.assert_claimable_once("dependant", dependant.first_job()).await;
+    assert_eq!(arena.status(patient).await, Some(JobStatus::Blocked));
+    arena.assert_sound().await;
+    assert_eq!(arena.apply(&other, finish()).await.unblocked.len(), 1);
+    arena.assert_sound().await;
+}
+
+/// Somebody has one of the chains: its end comes later, the others are not kept by it, and the job waits for the last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_that_is_locked_is_left_out() {
+    let arena = Arena::new().await;
+    let attempts = blockers(&arena, 5).await;
+    let dependant = arena.start("dependant", &chains(&attempts)).await;
+    let mut holder = arena.begin().await;
+    holder.lock(attempts[2].job.chain_id).await.expect("it exists");
+
+    for (place, settled) in finish_all(&arena, &attempts).await.into_iter().enumerate() {
+        match place {
+            2 => assert_eq!(settled, Settled::Busy),
+            _ => assert!(applied(settled).unblocked.is_empty()),
+        }
+    }
+    arena.assert_sound().await;
+    holder.rollback().await;
+    // All of them once more, as after an answer that was lost: only the one counts.
+    for (place, settled) in finish_all(&arena, &attempts).await.into_iter().enumerate() {
+        match place {
+            2 => assert_eq!(applied(settled).unblocked.len(), 1),
+            _ => assert_eq!(settled, Settled::Repeated(JobStatus::Completed)),
+        }
+    }
+    arena.assert_claimable_once("dependant", dependant.first_job()).await;
+    arena.assert_sound().await;
+}
+
+/// Somebody has a job that waits: the ends of what it waits for come later, the others do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dependant_that_is_locked_keeps_only_what_it_waits_for() {
+    let arena = Arena::new().await;
+    let attempts = blockers(&arena, 4).await;
+    let wanted = chains(&attempts);
+    let held = arena.start("held", &wanted[..2]).await;
+    let free = arena.start("free", &wanted[2..]).await;
+    let mut holder = arena.begin().await;
+    holder.lock(held).await.expect("it exists");
+
+    let settled = finish_all(&arena, &attempts).await;
+    assert_eq!(settled[..2], [Settled::Busy, Settled::Busy]);
+    let unblocked = settled[2..]
+        .iter()
+        .cloned()
+        .flat_map(|settled| applied(settled).unblocked);
+    assert_eq!(unblocked.map(|job| job.chain).collect::<Vec<_>>(), [free]);
+    arena.assert_sound().await;
+    holder.cancel(&[held]).await.expect("it can be cancelled");
+    holder.commit().await;
+
+    let settled = finish_all(&arena, &attempts[..2]).await;
+    assert!(settled.into_iter().all(|settled| applied(settled).unblocked.is_empty()));
+    assert_eq!(arena.status(held).await, Some(JobStatus::Cancelled));
+    arena.assert_sound().await;
+}
+
+/// A batch in which there is every reason to refuse an end, and one that is fine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_the_callers_any_more_does_not_spoil_the_batch() {
+    let arena = Arena::new().await;
+    let attempts = blockers(&arena, 3).await;
+    let [fine, cancelled, twice] = &attempts[..] else {
+        unreachable!("there are three")
+    };
+    arena.start("blocker", &[]).await;
+    let zombie = &arena.claim("blocker", Duration::ZERO).await;
+    let mut wanted = chains(&attempts);
+    wanted.push(zombie.job.chain_id);
+    let dependant = arena.start("dependant", &wanted).await;
+    assert_eq!(arena.reap("blocker", 25).await.len(), 1);
+    let successor = arena.claim("blocker", LONG).await;
+    assert_eq!(successor.id(), zombie.id());
+    arena.cancel(cancelled.job.chain_id).await;
+
+    let batch = [fine, zombie, cancelled, twice, twice].map(|attempt| attempt.settlement(finish()));
+    let settled = arena.state.settle_jobs(None, &batch).await.expect("the store is well");
+    assert!(applied(settled[0].clone()).unblocked.is_empty());
+    assert!(matches!(settled[1], Settled::Lost(_)), "{:?}", settled[1]);
+    assert!(matches!(settled[2], Settled::Lost(_)), "{:?}", settled[2]);
+    assert!(applied(settled[3].clone()).unblocked.is_empty());
+    assert_eq!(settled[4], Settled::Repeated(JobStatus::Completed));
+    assert_eq!(arena.status(dependant).await, Some(JobStatus::Blocked));
+    arena.assert_sound().await;
+}
