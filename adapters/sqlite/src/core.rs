@@ -155,13 +155,27 @@ impl Core {
         rank(scheduled_at, priority, self.ageing_step)
     }
 
-    /// Inserts jobs. The error is SQLite's own, because the caller may know what to make of it.
+    /// Inserts jobs, all or none. The error is SQLite's own, because the caller may know what to make of it.
     pub(crate) async fn insert_jobs(
         &self,
         db: &mut Db<'_>,
         rows: &[NewRow<'_>],
         now: Timestamp,
     ) -> Result<(), DbError> {
+        // A statement that fails undoes itself, but not the one before it.
+        if !self.sql.insert_jobs.takes_several(db, rows.len()) {
+            return self.insert_rows(db, rows, now).await;
+        }
+        db.execute(query(&self.sql.set_mark)).await?;
+        let inserted = self.insert_rows(db, rows, now).await;
+        if inserted.is_err() {
+            db.execute(query(&self.sql.back_to_mark)).await?;
+        }
+        db.execute(query(&self.sql.drop_mark)).await?;
+        inserted
+    }
+
+    async fn insert_rows(&self, db: &mut Db<'_>, rows: &[NewRow<'_>], now: Timestamp) -> Result<(), DbError> {
         let inserted = self.sql.insert_jobs.execute(db, rows, |values, new| {
             let job = new.job;
             let first = new.chain_index == 0;

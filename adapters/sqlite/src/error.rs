@@ -13,6 +13,7 @@ mod code {
     pub(super) const CORRUPT: i32 = 11;
     pub(super) const FULL: i32 = 13;
     pub(super) const CANTOPEN: i32 = 14;
+    pub(super) const CONSTRAINT: i32 = 19;
     pub(super) const NOTADB: i32 = 26;
     pub(super) const CONSTRAINT_PRIMARYKEY: i32 = 1555;
     pub(super) const CONSTRAINT_UNIQUE: i32 = 2067;
@@ -52,13 +53,18 @@ impl DbError {
     fn code(&self) -> Option<i32> {
         match self {
             Self::Lent(error) => lent_code(error),
-            Self::Own(error) => error.sqlite_error().map(|error| error.extended_code),
+            Self::Own(error) => own_code(error),
         }
     }
 
     /// Whether another connection holds the lock that the statement needs.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.code().map(primary), Some(code::BUSY | code::LOCKED))
+    }
+
+    /// Whether the rows break a constraint, perhaps one that is only checked at the commit.
+    pub(crate) fn is_constraint(&self) -> bool {
+        self.code().map(primary) == Some(code::CONSTRAINT)
     }
 
     /// Whether a unique index refused a row.
@@ -131,6 +137,26 @@ fn advice(error: &DbError) -> StateError {
 /// Whether another connection holds the lock that the statement needs.
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     matches!(lent_code(error).map(primary), Some(code::BUSY | code::LOCKED))
+}
+
+/// Whether an operation failed because another connection holds the lock.
+pub(crate) fn is_locked(error: &StateError) -> bool {
+    use std::error::Error as _;
+    let Some(source) = error.source() else {
+        return false;
+    };
+    if let Some(lent) = source.downcast_ref::<sqlx::Error>() {
+        return is_busy(lent);
+    }
+    let own = source.downcast_ref::<rusqlite::Error>().and_then(own_code);
+    matches!(own.map(primary), Some(code::BUSY | code::LOCKED))
+}
+
+/// By its source: which variants there are depends on the features of rusqlite, which the application may set.
+fn own_code(error: &rusqlite::Error) -> Option<i32> {
+    use std::error::Error as _;
+    let source = error.source()?.downcast_ref::<rusqlite::ffi::Error>()?;
+    Some(source.extended_code)
 }
 
 fn lent_code(error: &sqlx::Error) -> Option<i32> {

@@ -33,6 +33,8 @@ pub(crate) trait Operation: Send {
     fn answer(self: Box<Self>);
     /// Gives an error to whoever waits.
     fn fail(self: Box<Self>, error: StateError);
+    /// Whether nobody waits any more.
+    fn is_abandoned(&self) -> bool;
 }
 
 /// An operation made from a function.
@@ -64,6 +66,10 @@ where
     fn fail(self: Box<Self>, error: StateError) {
         let _ = self.reply.send(Err(error));
     }
+
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
 }
 
 impl fmt::Debug for Request {
@@ -83,6 +89,17 @@ impl Request {
         !matches!(self, Self::Quiet(_))
     }
 
+    /// Whether nobody waits for it any more. It has not run, and need not: a claim, for one, would take jobs for nobody.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Create(_, reply) => reply.is_closed(),
+            Self::Settle(_, reply) => reply.is_closed(),
+            Self::Other(operation) | Self::Quiet(operation) => operation.is_abandoned(),
+            Self::Begin(reply) => reply.is_closed(),
+            Self::Close(_) => false,
+        }
+    }
+
     pub(crate) fn fail(self, error: StateError) {
         match self {
             Self::Create(_, reply) => drop(reply.send(Err(error))),
@@ -99,6 +116,7 @@ pub(crate) enum Answer {
     Create(Vec<NewChain>, Reply<Created>, Created),
     Settle(Vec<Settlement>, Reply<Vec<Settled>>, Vec<Settled>),
     Other(Box<dyn Operation>),
+    Quiet(Box<dyn Operation>),
 }
 
 impl Answer {
@@ -106,7 +124,7 @@ impl Answer {
         match self {
             Self::Create(_, reply, created) => drop(reply.send(Ok(created))),
             Self::Settle(_, reply, settled) => drop(reply.send(Ok(settled))),
-            Self::Other(operation) => operation.answer(),
+            Self::Other(operation) | Self::Quiet(operation) => operation.answer(),
         }
     }
 
@@ -115,6 +133,7 @@ impl Answer {
             Self::Create(chains, reply, _) => Request::Create(chains, reply),
             Self::Settle(settlements, reply, _) => Request::Settle(settlements, reply),
             Self::Other(operation) => Request::Other(operation),
+            Self::Quiet(operation) => Request::Quiet(operation),
         }
     }
 
@@ -151,10 +170,17 @@ pub(crate) async fn run_all(
                     return Err(error);
                 }
             },
-            Request::Other(mut operation) | Request::Quiet(mut operation) => match operation.run(db).await {
+            Request::Other(mut operation) => match operation.run(db).await {
                 Ok(()) => answers.push(Answer::Other(operation)),
                 Err(error) => {
                     group.push(Request::Other(operation));
+                    return Err(error);
+                }
+            },
+            Request::Quiet(mut operation) => match operation.run(db).await {
+                Ok(()) => answers.push(Answer::Quiet(operation)),
+                Err(error) => {
+                    group.push(Request::Quiet(operation));
                     return Err(error);
                 }
             },

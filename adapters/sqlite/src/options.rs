@@ -13,7 +13,7 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::time::Instant;
 
 use crate::core::Core;
-use crate::error::{is_busy, translate};
+use crate::error::{is_locked, translate};
 use crate::migrate;
 use crate::own::{Own, OwnOptions};
 use crate::state::SqliteState;
@@ -46,6 +46,9 @@ pub struct SqliteOptions {
 
 /// Ranks are whole numbers of microseconds; a longer step could overflow them.
 const LONGEST_AGEING_STEP: Duration = Duration::from_secs(365 * 86_400);
+
+/// Nobody waits for longer, and times stay far from what a clock can hold.
+const LONGEST_LOCK_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// How long SQLite itself waits for a lock before this library's own loop takes over, which does not block a thread.
 const SHORT_WAIT: Duration = Duration::from_millis(5);
@@ -89,9 +92,9 @@ impl SqliteOptions {
     }
 
     /// How long to wait for the write lock while another process, or one transaction of this process, keeps it; after
-    /// that a transient error says whom to look for. Default: 10 seconds.
+    /// that a transient error says whom to look for. At most a day. Default: 10 seconds.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.lock_timeout = timeout;
+        self.lock_timeout = timeout.min(LONGEST_LOCK_TIMEOUT);
         self
     }
 
@@ -132,7 +135,7 @@ impl SqliteOptions {
     ///
     /// A dropped future may leave a file without a schema, or with the whole of it.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteState, StateError> {
-        let path = path.as_ref().to_path_buf();
+        let path = resolved(path.as_ref())?;
         let options = self
             .connect
             .clone()
@@ -222,7 +225,7 @@ impl SqliteOptions {
         let own = match in_memory || self.connect.is_some() {
             // Only sqlx knows how to open it.
             true => None,
-            false => Some(Own::start(Arc::clone(&core), self.own_options(path))?),
+            false => Some(self.start_own(&core, path, deadline).await?),
         };
         let writer_options = writing.create_if_missing(false);
         let queue = Writer::start(
@@ -234,6 +237,17 @@ impl SqliteOptions {
             self.lock_timeout,
         );
         Ok(SqliteState::new(core, queue, readers))
+    }
+
+    async fn start_own(&self, core: &Arc<Core>, path: PathBuf, deadline: Instant) -> Result<Own, StateError> {
+        loop {
+            match Own::start(Arc::clone(core), self.own_options(path.clone())).await {
+                Err(error) if is_locked(&error) && Instant::now() < deadline => {
+                    tokio::time::sleep(SHORT_WAIT).await;
+                }
+                started => return started.map_err(|error| named(error, &path)),
+            }
+        }
     }
 
     fn own_options(&self, path: PathBuf) -> OwnOptions {
@@ -326,6 +340,34 @@ impl SqliteOptions {
     }
 }
 
+/// The path from the root, so that a program that changes its directory keeps its file.
+fn resolved(path: &Path) -> Result<PathBuf, StateError> {
+    let name = path.to_string_lossy();
+    if name == ":memory:" {
+        return Ok(path.to_path_buf());
+    }
+    let uri = name.starts_with("file:");
+    if name.is_empty() || uri && (name.contains(":memory:") || name.contains("mode=memory")) {
+        return Err(StateError::new(
+            StateErrorKind::Misconfigured,
+            format!(
+                "`{name}` is a database that other connections cannot see; give the path of a file, or use \
+                 `SqliteState::options().open_in_memory()`"
+            ),
+        ));
+    }
+    if uri {
+        return Ok(path.to_path_buf());
+    }
+    std::path::absolute(path).map_err(|error| {
+        StateError::new(
+            StateErrorKind::Misconfigured,
+            format!("{name}: the current directory is not known; give the whole path"),
+        )
+        .with_source(error)
+    })
+}
+
 fn log_off() -> log::LevelFilter {
     log::LevelFilter::Off
 }
@@ -345,9 +387,7 @@ impl From<sqlx::Error> for Failure {
 
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
-        use std::error::Error as _;
-        let locked = error.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
-        match locked.is_some_and(is_busy) {
+        match is_locked(&error) {
             true => Self::Busy(error),
             false => Self::Other(error),
         }
@@ -361,5 +401,24 @@ fn named(error: StateError, path: &Path) -> StateError {
     match error.source() {
         Some(source) => StateError::new(error.kind(), message).with_source(source.to_string()),
         None => StateError::new(error.kind(), message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_holds_wherever_the_program_goes() {
+        let path = resolved(Path::new("app.db")).unwrap();
+        assert!(path.is_absolute() && path.ends_with("app.db"), "{path:?}");
+        for kept in [":memory:", "file:app.db?mode=rw"] {
+            assert_eq!(resolved(Path::new(kept)).unwrap(), Path::new(kept));
+        }
+        for refused in ["", "file::memory:", "file:app?mode=memory&cache=shared"] {
+            let error = resolved(Path::new(refused)).unwrap_err();
+            assert_eq!(error.kind(), StateErrorKind::Misconfigured);
+            assert!(error.to_string().contains("open_in_memory"), "{error}");
+        }
     }
 }

@@ -44,10 +44,11 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Starts the thread. It ends, and closes its connection, when this value is dropped.
-    pub(crate) fn start(core: Arc<Core>, options: OwnOptions) -> Result<Self, StateError> {
+    /// Starts the thread and opens its connection. It ends, and closes the connection, when this value is dropped.
+    pub(crate) async fn start(core: Arc<Core>, options: OwnOptions) -> Result<Self, StateError> {
         let (work, queue) = mpsc::channel::<(Vec<Request>, oneshot::Sender<Outcome>)>();
         let (end, ended) = oneshot::channel();
+        let (open, opened) = oneshot::channel();
         let thread = std::thread::Builder::new().name("queuert-sqlite".to_owned());
         let started = thread.spawn(move || {
             let mut runner = Runner {
@@ -55,6 +56,11 @@ impl Own {
                 options,
                 connection: None,
             };
+            let first = runner.open().map(|connection| runner.connection = Some(connection));
+            let failed = first.is_err();
+            if open.send(first).is_err() || failed {
+                return;
+            }
             for (group, reply) in queue {
                 // A panic takes the group with it, whose replies tell of the loss, and the connection, which undoes what
                 // was open. The thread goes on.
@@ -68,6 +74,7 @@ impl Own {
         started.map_err(|error| {
             StateError::new(StateErrorKind::Transient, "no thread could be started for the writer").with_source(error)
         })?;
+        opened.await.map_err(|_| gone())??;
         Ok(Self { work, ended })
     }
 
@@ -75,7 +82,7 @@ impl Own {
     pub(crate) async fn run(&self, group: Vec<Request>) -> Outcome {
         let (reply, outcome) = oneshot::channel();
         if let Err(mpsc::SendError((group, _))) = self.work.send((group, reply)) {
-            return Outcome::Failed(group, ended());
+            return Outcome::Failed(group, gone());
         }
         // Whoever waits for an operation that goes down with the thread is told by the loss of its reply.
         outcome.await.unwrap_or(Outcome::Told)
@@ -88,17 +95,24 @@ impl Own {
     }
 }
 
-fn ended() -> StateError {
+fn gone() -> StateError {
     StateError::new(
         StateErrorKind::Transient,
         "the thread of the writer has ended; open the store again",
     )
 }
 
+fn stuck() -> StateError {
+    StateError::new(
+        StateErrorKind::Misconfigured,
+        "an operation waited on a connection that never makes it wait; this is a fault of queuert",
+    )
+}
+
 struct Runner {
     core: Arc<Core>,
     options: OwnOptions,
-    /// `None` before the first use, and after a failure that leaves its state in doubt.
+    /// `None` after a failure that leaves its state in doubt.
     connection: Option<Connection>,
 }
 
@@ -106,21 +120,17 @@ impl Runner {
     fn run(&mut self, mut group: Vec<Request>) -> Outcome {
         let mut connection = match self.connection.take().map_or_else(|| self.open(), Ok) {
             Ok(connection) => connection,
-            Err(error) => return Outcome::Failed(group, error.into()),
+            Err(error) => return refused(group, error),
         };
         if let Err(error) = execute(&connection, "BEGIN IMMEDIATE") {
-            let error = DbError::from(error);
             self.keep(connection);
-            return match error.is_busy() {
-                true => Outcome::Busy(group, error),
-                false => Outcome::Failed(group, error.into()),
-            };
+            return refused(group, error.into());
         }
         let news = group.iter().any(Request::is_news);
         let mut answers = Vec::with_capacity(group.len());
         // Nothing on this kind of connection ever waits, so the first poll is the last.
         let ran = run_all(&self.core, &mut Db::Own(&mut connection), &mut group, &mut answers).now_or_never();
-        if let Err(error) = ran.unwrap_or_else(|| Err(ended())) {
+        if let Err(error) = ran.unwrap_or_else(|| Err(stuck())) {
             self.keep(connection);
             let again = answers.into_iter().map(Answer::into_request).chain(group);
             return Outcome::Failed(again.collect(), error);
@@ -135,7 +145,13 @@ impl Runner {
             }
             Err(error) => {
                 self.keep(connection);
-                let error = StateError::from(DbError::from(error));
+                let error = DbError::from(error);
+                // Rows of one of them break a constraint of the application's. Nothing has been written, and who it is
+                // shows when they run alone.
+                if error.is_constraint() {
+                    return Outcome::Failed(answers.into_iter().map(Answer::into_request).collect(), error.into());
+                }
+                let error = StateError::from(error);
                 answers.into_iter().for_each(|answer| answer.fail(copy(&error)));
             }
         }
@@ -143,7 +159,11 @@ impl Runner {
     }
 
     fn open(&self) -> Result<Connection, DbError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        // Those of sqlx.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_URI
+            | OpenFlags::SQLITE_OPEN_PRIVATE_CACHE;
         let connection = Connection::open_with_flags(&self.options.path, flags)?;
         connection.busy_timeout(self.options.busy_timeout)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -158,6 +178,14 @@ impl Runner {
         if connection.is_autocommit() || execute(&connection, "ROLLBACK").is_ok() {
             self.connection = Some(connection);
         }
+    }
+}
+
+/// The answer to a group that has not begun.
+fn refused(group: Vec<Request>, error: DbError) -> Outcome {
+    match error.is_busy() {
+        true => Outcome::Busy(group, error),
+        false => Outcome::Failed(group, error.into()),
     }
 }
 

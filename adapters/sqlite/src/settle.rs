@@ -62,8 +62,10 @@ async fn finish(db: &mut Db<'_>, core: &Core, settlements: &[Settlement]) -> Res
             values.add(job.as_uuid()).add(fence.as_uuid());
             values.add(worker.as_str()).add(output.as_str()).number(now.as_micros());
         });
-    if finish.await? == settlements.len() {
-        return Ok(jobs);
+    let changed = finish.await?;
+    if changed == 0 || changed == plain.len() {
+        let finished = plain.iter().take(changed);
+        return Ok(finished.map(|(job, ..)| *job).collect());
     }
     let finished = core.sql.finished_now.fetch(
         db,

@@ -18,6 +18,9 @@ const ARMS: usize = 200;
 pub(crate) struct Statements {
     prefix: String,
     pub(crate) insert_jobs: Batched,
+    pub(crate) set_mark: SqlStr,
+    pub(crate) back_to_mark: SqlStr,
+    pub(crate) drop_mark: SqlStr,
     pub(crate) insert_blockers: SqlStr,
     pub(crate) taken_ids: SqlStr,
     pub(crate) chain_statuses: SqlStr,
@@ -92,6 +95,9 @@ impl Statements {
                  column17, column18 FROM (VALUES {rows}) WHERE column1 IS NOT NULL",
                 18,
             ),
+            set_mark: sql("SAVEPOINT queuert_rows"),
+            back_to_mark: sql("ROLLBACK TO queuert_rows"),
+            drop_mark: sql("RELEASE queuert_rows"),
             insert_blockers: sql("INSERT INTO {prefix}blocker (job_id, position, chain_id, done) \
                  SELECT unhex(value ->> 0), value ->> 1, unhex(value ->> 2), value ->> 3 FROM json_each(?1)"),
             taken_ids: sql("SELECT j.id FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j ON j.id = unhex(r.value)"),
@@ -335,6 +341,9 @@ mod tests {
         let Statements {
             prefix: _,
             insert_jobs,
+            set_mark,
+            back_to_mark,
+            drop_mark,
             insert_blockers,
             taken_ids,
             chain_statuses,
@@ -369,6 +378,9 @@ mod tests {
             watched_types,
         } = statements;
         let fixed = [
+            set_mark,
+            back_to_mark,
+            drop_mark,
             insert_blockers,
             taken_ids,
             chain_statuses,

@@ -92,6 +92,11 @@ impl Batched {
         Ok(found)
     }
 
+    /// Whether that many rows take more than one call, so that a failure may leave some of them behind.
+    pub(crate) fn takes_several(&self, db: &Db<'_>, rows: usize) -> bool {
+        rows > 0 && chunk_of(db, rows) < rows
+    }
+
     fn query<'q, T>(&self, rows: &'q [T], fill: &mut impl FnMut(&mut Values<'q>, &'q T)) -> Query<'q> {
         let mut values = Values(Vec::with_capacity(rows.len() * self.columns));
         for row in rows {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::db::Db;
-use crate::error::{copy, is_busy, translate};
+use crate::error::{DbError, copy, is_busy, translate};
 use crate::group::{Answer, Reply, Request, run_all};
 use crate::own::{Outcome, Own};
 use crate::transaction::{Returned, SqliteTransaction, end};
@@ -80,7 +80,8 @@ async fn rest(pause: &mut Duration) {
 fn closed() -> StateError {
     StateError::new(
         StateErrorKind::Transient,
-        "the store has been closed, or the runtime on which it was opened has ended; open it again",
+        "the store has been closed, or the runtime on which it was opened has ended (open it again), or the operation has \
+         panicked",
     )
 }
 
@@ -118,17 +119,19 @@ impl Writer {
                 }
             }
             self.take_in();
-            let first = self.waiting.pop_front().map(|waiting| waiting.request);
-            match first {
-                Some(Request::Begin(reply)) => self.lend(reply).await,
-                Some(Request::Close(reply)) => {
+            let Some(Waiting { request, since }) = self.waiting.pop_front() else {
+                continue;
+            };
+            match request {
+                abandoned if abandoned.is_abandoned() => {}
+                Request::Begin(reply) => self.lend(reply, since).await,
+                Request::Close(reply) => {
                     self.queue.close();
                     self.disconnect().await;
                     let _ = reply.send(());
                     return;
                 }
-                Some(first) => self.run_group(first).await,
-                None => {}
+                request => self.run_group(Waiting { request, since }).await,
             }
         }
         self.disconnect().await;
@@ -150,13 +153,6 @@ impl Writer {
         }
     }
 
-    async fn connection(&mut self) -> Result<SqliteConnection, StateError> {
-        match self.connection.take() {
-            Some(connection) => Ok(connection),
-            None => SqliteConnection::connect_with(&self.options).await.map_err(translate),
-        }
-    }
-
     /// Rolls back what is open and keeps the connection, unless that fails.
     async fn recover(&mut self, mut connection: SqliteConnection) {
         if end(&mut connection).await.is_ok() || self.in_memory {
@@ -164,27 +160,37 @@ impl Writer {
         }
     }
 
-    /// Takes the write lock, waiting for other processes.
-    async fn begin(&mut self) -> Result<SqliteConnection, StateError> {
-        let deadline = Instant::now() + self.lock_timeout;
+    /// Takes the write lock for one who has waited since then, waiting for other processes.
+    async fn begin(&mut self, since: Instant) -> Result<SqliteConnection, StateError> {
+        let deadline = since + self.lock_timeout;
         let mut pause = SHORTEST_PAUSE;
-        let mut connection = self.connection().await?;
         loop {
-            let begin = SqliteTransactionManager::begin(&mut connection, Some("BEGIN IMMEDIATE".into_sql_str()));
-            let error = match begin.await {
-                Ok(()) => return Ok(connection),
+            let error = match self.try_begin().await {
+                Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
-            let busy = is_busy(&error);
-            if busy && Instant::now() < deadline {
-                rest(&mut pause).await;
-                continue;
+            if !is_busy(&error) {
+                return Err(translate(error));
             }
-            self.recover(connection).await;
-            return Err(match busy {
-                false => translate(error),
-                true => self.locked().with_source(error),
-            });
+            if Instant::now() >= deadline {
+                return Err(self.locked().with_source(error));
+            }
+            rest(&mut pause).await;
+        }
+    }
+
+    async fn try_begin(&mut self) -> Result<SqliteConnection, sqlx::Error> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => SqliteConnection::connect_with(&self.options).await?,
+        };
+        let begin = SqliteTransactionManager::begin(&mut connection, Some("BEGIN IMMEDIATE".into_sql_str()));
+        match begin.await {
+            Ok(()) => Ok(connection),
+            Err(error) => {
+                self.recover(connection).await;
+                Err(error)
+            }
         }
     }
 
@@ -202,55 +208,70 @@ impl Writer {
     /// Runs operations in one transaction. If one fails, all are undone and run again one by one: only the one at
     /// fault is told of it. That is cheaper than a savepoint around each, which would cost every group twice as many
     /// statements.
-    ///
-    /// Whoever has come by the time the lock is there rides along.
-    async fn run_group(&mut self, first: Request) {
-        let mut group = vec![first];
+    async fn run_group(&mut self, first: Waiting) {
         if let Some(own) = self.own.take() {
+            let mut group = vec![first];
             self.ride_along(&mut group);
             self.run_on(&own, group).await;
             self.own = Some(own);
             return;
         }
-        match self.begin().await {
+        match self.begin(first.since).await {
             Ok(connection) => {
+                let mut group = vec![first];
                 self.ride_along(&mut group);
-                self.run_in(connection, group).await;
+                self.run_in(connection, group.into_iter().map(|waiting| waiting.request).collect())
+                    .await;
             }
-            Err(error) => group.into_iter().for_each(|request| request.fail(copy(&error))),
+            Err(error) => first.request.fail(error),
         }
     }
 
     /// Adds to a group who has come meanwhile, up to the next transaction of a caller's.
-    fn ride_along(&mut self, group: &mut Vec<Request>) {
+    fn ride_along(&mut self, group: &mut Vec<Waiting>) {
         self.take_in();
-        while group.len() < GROUP && self.waiting.front().is_some_and(|next| next.request.groups()) {
-            group.extend(self.waiting.pop_front().map(|waiting| waiting.request));
+        while group.len() < GROUP
+            && let Some(next) = self.waiting.pop_front_if(|next| next.request.groups())
+        {
+            if !next.request.is_abandoned() {
+                group.push(next);
+            }
         }
     }
 
     /// Runs operations on the thread, waiting for other processes.
-    async fn run_on(&mut self, own: &Own, mut group: Vec<Request>) {
-        let deadline = Instant::now() + self.lock_timeout;
+    async fn run_on(&mut self, own: &Own, group: Vec<Waiting>) {
+        let (mut since, mut group): (Vec<_>, Vec<_>) = group
+            .into_iter()
+            .map(|waiting| (waiting.since, waiting.request))
+            .unzip();
         let mut pause = SHORTEST_PAUSE;
-        loop {
+        while !group.is_empty() {
             match own.run(group).await {
                 Outcome::Told => return,
-                Outcome::Busy(waiting, _) if Instant::now() < deadline => {
-                    group = waiting;
-                    rest(&mut pause).await;
-                    self.ride_along(&mut group);
-                }
+                // Each waits for as long as it may; who comes meanwhile waits for the next turn.
                 Outcome::Busy(waiting, error) => {
                     let error = self.locked().with_source(StateError::from(error));
-                    return waiting.into_iter().for_each(|request| request.fail(copy(&error)));
+                    let now = Instant::now();
+                    let (mut still_since, mut still) = (Vec::new(), Vec::new());
+                    for (since, request) in since.into_iter().zip(waiting) {
+                        if now >= since + self.lock_timeout {
+                            request.fail(copy(&error));
+                        } else if !request.is_abandoned() {
+                            still_since.push(since);
+                            still.push(request);
+                        }
+                    }
+                    (since, group) = (still_since, still);
+                    rest(&mut pause).await;
                 }
                 Outcome::Failed(failed, error) if failed.len() == 1 => {
                     return failed.into_iter().for_each(|request| request.fail(copy(&error)));
                 }
                 Outcome::Failed(failed, _) => {
                     for request in failed {
-                        Box::pin(self.run_on(own, vec![request])).await;
+                        let since = Instant::now();
+                        Box::pin(self.run_on(own, vec![Waiting { request, since }])).await;
                     }
                     return;
                 }
@@ -274,37 +295,41 @@ impl Writer {
                 }
                 Err(error) => {
                     self.recover(connection).await;
-                    let error = translate(error);
-                    group.into_iter().for_each(|request| request.fail(copy(&error)));
-                    answers.into_iter().for_each(|answer| answer.fail(copy(&error)));
+                    let error = DbError::from(error);
+                    let constraint = error.is_constraint();
+                    let error = StateError::from(error);
+                    let all = answers.into_iter().map(Answer::into_request);
+                    match several && constraint {
+                        // Rows of one of them break a constraint of the application's.
+                        true => self.run_singly(all.collect()).await,
+                        false => all.for_each(|request| request.fail(copy(&error))),
+                    }
                 }
             },
             Err(error) => {
                 self.recover(connection).await;
-                let again = answers.into_iter().map(Answer::into_request).chain(group);
-                for request in again {
-                    match several {
-                        true => self.run_alone(request).await,
-                        false => request.fail(copy(&error)),
-                    }
+                let all = answers.into_iter().map(Answer::into_request).chain(group);
+                match several {
+                    true => self.run_singly(all.collect()).await,
+                    false => all.for_each(|request| request.fail(copy(&error))),
                 }
             }
         }
     }
 
-    async fn run_alone(&mut self, request: Request) {
-        match self.begin().await {
-            Ok(connection) => Box::pin(self.run_in(connection, vec![request])).await,
-            Err(error) => request.fail(error),
+    /// Runs operations again, each in a transaction of its own.
+    async fn run_singly(&mut self, requests: Vec<Request>) {
+        for request in requests {
+            match self.begin(Instant::now()).await {
+                Ok(connection) => Box::pin(self.run_in(connection, vec![request])).await,
+                Err(error) => request.fail(error),
+            }
         }
     }
 
     /// Lends the connection to a transaction of the caller's until it ends.
-    async fn lend(&mut self, reply: Reply<SqliteTransaction>) {
-        if reply.is_closed() {
-            return;
-        }
-        let connection = match self.begin().await {
+    async fn lend(&mut self, reply: Reply<SqliteTransaction>, since: Instant) {
+        let connection = match self.begin(since).await {
             Ok(connection) => connection,
             Err(error) => {
                 let _ = reply.send(Err(error));
@@ -349,13 +374,22 @@ impl Writer {
 
     /// When the first in line has waited too long for a transaction that began at `since`.
     fn next_timeout(&self, since: Instant) -> Instant {
-        let first = self.waiting.front().map_or_else(Instant::now, |waiting| waiting.since);
+        let first = match self.waiting.front() {
+            // To close takes as long as what comes before it.
+            None
+            | Some(Waiting {
+                request: Request::Close(_),
+                ..
+            }) => Instant::now(),
+            Some(waiting) => waiting.since,
+        };
         since.max(first) + self.lock_timeout
     }
 
     fn time_out(&mut self, since: Instant) {
         let now = Instant::now();
         while let Some(first) = self.waiting.front()
+            && !matches!(first.request, Request::Close(_))
             && now >= since.max(first.since) + self.lock_timeout
         {
             let Some(waiting) = self.waiting.pop_front() else {

@@ -75,26 +75,122 @@ async fn operations_that_wait_share_a_transaction() {
     assert_eq!(state.commits() - before, 2, "the transaction, and one group of fifty");
 }
 
-/// In a group, each gets its own answer; one that fails does not take the others with it.
+/// In a group, each gets its own answer, wherever in the group the one is that is refused.
 #[tokio::test]
 async fn one_that_is_refused_does_not_disturb_its_group() {
+    for taken in [1, 7, 9, 10] {
+        let (_directory, _, state) = file().await;
+        start(&state, taken).await;
+        let transaction = state.begin().await.unwrap();
+        let waiting: Vec<_> = (1..=10)
+            .map(|number| {
+                let state = state.clone();
+                tokio::spawn(async move { state.create_chains(None, &[chain(number)]).await.unwrap().is_ok() })
+            })
+            .collect();
+        all_have_lined_up().await;
+        state.rollback(transaction).await.unwrap();
+        for (number, one) in (1..).zip(waiting) {
+            assert_eq!(one.await.unwrap(), number != taken, "{number}, where {taken} is taken");
+            assert!(exists(&state, number).await, "{number}, where {taken} is taken");
+        }
+    }
+}
+
+/// A constraint that is only checked at the commit is the fault of one, and only that one is told.
+#[tokio::test]
+async fn one_that_fails_at_the_commit_does_not_disturb_its_group() {
+    let (directory, path, _) = file().await;
+    let with_options = SqliteState::options().connect_options(sqlx::sqlite::SqliteConnectOptions::new());
+    let states = [
+        SqliteState::open(&path).await.unwrap(),
+        with_options.open(directory.path().join("other.db")).await.unwrap(),
+    ];
+    for state in states {
+        let mut transaction = state.begin().await.unwrap();
+        for statement in [
+            "CREATE TABLE note (job BLOB REFERENCES queuert_job (id) DEFERRABLE INITIALLY DEFERRED)",
+            "CREATE TRIGGER poison AFTER INSERT ON queuert_job WHEN NEW.id = X'00000000000000000000000000000007' \
+             BEGIN INSERT INTO note VALUES (X'FF'); END",
+        ] {
+            transaction.execute(statement).await.unwrap();
+        }
+        let waiting: Vec<_> = (1..=10)
+            .map(|number| {
+                let state = state.clone();
+                tokio::spawn(async move { state.create_chains(None, &[chain(number)]).await.is_ok() })
+            })
+            .collect();
+        all_have_lined_up().await;
+        state.commit(transaction).await.unwrap();
+        for (number, one) in (1..).zip(waiting) {
+            assert_eq!(one.await.unwrap(), number != 7, "chain {number}");
+            assert_eq!(exists(&state, number).await, number != 7, "chain {number}");
+        }
+    }
+}
+
+/// A call whose future was dropped before its turn came leaves nothing behind.
+#[tokio::test]
+async fn what_nobody_waits_for_is_not_done() {
     let (_directory, _, state) = file().await;
-    start(&state, 7).await;
     let transaction = state.begin().await.unwrap();
-    let waiting: Vec<_> = (1..=10)
+    let dropped = tokio::spawn({
+        let state = state.clone();
+        async move { start(&state, 1).await }
+    });
+    all_have_lined_up().await;
+    dropped.abort();
+    assert!(dropped.await.unwrap_err().is_cancelled());
+    state.commit(transaction).await.unwrap();
+    start(&state, 2).await;
+    assert!(!exists(&state, 1).await);
+}
+
+/// What was asked for before the file is closed is done, however long a transaction keeps it waiting.
+#[tokio::test]
+async fn what_is_in_the_line_is_done_before_the_file_is_closed() {
+    let (_directory, path, state) = file().await;
+    let transaction = state.begin().await.unwrap();
+    let waiting: Vec<_> = (1..=5)
         .map(|number| {
             let state = state.clone();
-            tokio::spawn(async move { state.create_chains(None, &[chain(number)]).await.unwrap().is_ok() })
+            tokio::spawn(async move { start(&state, number).await })
         })
         .collect();
     all_have_lined_up().await;
-    state.rollback(transaction).await.unwrap();
-    let mut started = Vec::new();
+    let closing = tokio::spawn({
+        let state = state.clone();
+        async move { state.close().await }
+    });
+    all_have_lined_up().await;
+    state.commit(transaction).await.unwrap();
     for one in waiting {
-        started.push(one.await.unwrap());
+        one.await.unwrap();
     }
-    assert_eq!(started.iter().filter(|started| !**started).count(), 1);
-    assert!(!started[6]);
+    closing.await.unwrap();
+    let error = state.create_chains(None, &[chain(6)]).await.unwrap_err();
+    assert!(error.to_string().contains("closed"), "{error}");
+    let again = SqliteState::open(&path).await.unwrap();
+    assert!(exists(&again, 5).await && !exists(&again, 6).await);
+}
+
+/// To close takes as long as the transaction before it.
+#[tokio::test]
+async fn a_transaction_outlasts_the_patience_of_who_closes() {
+    let (_directory, path, _) = file().await;
+    let patience = Duration::from_millis(50);
+    let state = SqliteState::options().lock_timeout(patience).open(&path).await.unwrap();
+    let transaction = state.begin().await.unwrap();
+    let closing = tokio::spawn({
+        let state = state.clone();
+        async move { state.close().await }
+    });
+    tokio::time::sleep(patience * 4).await;
+    assert!(!closing.is_finished());
+    state.commit(transaction).await.unwrap();
+    closing.await.unwrap();
+    assert!(state.begin().await.is_err());
 }
 
 /// A statement that fails undoes the group, whose other operations then run again.
@@ -253,6 +349,26 @@ async fn a_lock_that_stays_is_told() {
     assert!(state.begin().await.is_err());
     other.execute("COMMIT").await.unwrap();
     start(&state, 1).await;
+}
+
+/// Each waits for as long as it may, also behind one whose time has come.
+#[tokio::test]
+async fn who_comes_later_waits_for_longer() {
+    let (_directory, path, _) = file().await;
+    let patience = Duration::from_secs(1);
+    let state = SqliteState::options().lock_timeout(patience).open(&path).await.unwrap();
+    let mut other = locked(&path).await;
+    let spawn_start = |number| {
+        let state = state.clone();
+        tokio::spawn(async move { state.create_chains(None, &[chain(number)]).await })
+    };
+    let early = spawn_start(1);
+    tokio::time::sleep(patience * 9 / 10).await;
+    let late = spawn_start(2);
+    assert!(early.await.unwrap().is_err());
+    other.execute("COMMIT").await.unwrap();
+    late.await.unwrap().unwrap().unwrap();
+    assert!(!exists(&state, 1).await && exists(&state, 2).await);
 }
 
 #[tokio::test]

@@ -104,6 +104,7 @@ macro_rules! state_conformance {
                 ids_of_later_and_ended_jobs_are_taken,
                 an_id_given_twice_in_a_batch_is_refused,
                 a_refused_batch_starts_nothing,
+                a_refused_batch_of_any_size_starts_nothing,
                 a_refusal_leaves_the_transaction_usable,
                 a_delay_counts_from_the_write,
                 a_chosen_time_is_kept_to_the_microsecond,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use queuert::adapter::Refusal;
-use queuert::{JobStatus, TypeName};
+use queuert::{JobId, JobStatus, TypeName};
 
 use crate::bench::{Bench, TICK};
-use crate::draft::draft;
+use crate::draft::{Draft, draft};
 use crate::fixture::StateFixture;
 use crate::identity;
 
@@ -188,6 +188,26 @@ pub async fn a_refused_batch_starts_nothing<F: StateFixture>(fixture: F) {
     let refused = bench.create(&[fresh.chain(), blocked.chain()]).await;
     assert_eq!(refused, Err(Refusal::BlockerNotFound { job, chain: unknown }));
     assert!(!bench.exists(id).await);
+}
+
+/// So it does in batches of any size, however the store splits them, with and without a transaction. (H20)
+pub async fn a_refused_batch_of_any_size_starts_nothing<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let taken = bench.start("mail").await.first_job();
+    for size in [3, 10, 1_500] {
+        let fresh: Vec<_> = (1..size).map(|_| draft("mail")).collect();
+        let ids: Vec<JobId> = fresh.iter().map(Draft::id).collect();
+        let mut chains: Vec<_> = fresh.into_iter().map(Draft::chain).collect();
+        chains.push(draft("mail").with_id(taken).chain());
+        assert_eq!(bench.create(&chains).await, Err(Refusal::IdTaken(taken)));
+        assert_eq!(bench.jobs(&ids).await, [], "{size} chains");
+        let mut open = bench.begin().await;
+        assert_eq!(open.create(&chains).await, Err(Refusal::IdTaken(taken)));
+        let beside = open.start("mail").await;
+        open.commit().await;
+        assert_eq!(bench.jobs(&ids).await, [], "{size} chains in a transaction");
+        assert!(bench.exists(beside).await);
+    }
 }
 
 /// A refusal is an answer, not a failure: the transaction goes on and its other work commits. (H20)
