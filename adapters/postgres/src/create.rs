@@ -1,6 +1,7 @@
 //! Starting chains.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
 use queuert::{ChainId, DeduplicationScope, JobId, JobStatus, Schedule, StateError, Timestamp, TypeName};
@@ -34,10 +35,26 @@ pub(crate) fn split(schedule: Schedule) -> (Option<i64>, Option<i64>) {
 pub(crate) const SCHEDULED: &str = "CASE WHEN u.at IS NOT NULL THEN greatest(u.at, clock.now) \
      WHEN u.delay > 9223372036854775807 - clock.now THEN 9223372036854775807 ELSE clock.now + u.delay END";
 
+/// How long a start waits for somebody's lock: for a transaction that has an id of its own in it and is still open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Not for long, because others wait behind it.
+    Short,
+    /// For as long as it takes.
+    Long,
+}
+
+const SHORT: Duration = Duration::from_millis(100);
+
 /// $1 ids, $2 types, $3 priorities, $4 most attempts, $5 trace contexts, $6 inputs, $7 the ageing step, $8 times,
 /// $9 delays. The payloads go into one table only, so the arrays are read twice rather than kept.
-fn simple_statement(all_now: bool) -> String {
-    let job = "WITH clock AS MATERIALIZED (SELECT {now} AS now), new_job AS (\
+fn simple_statement(all_now: bool, patience: Patience) -> String {
+    let timeout = match patience {
+        Patience::Short => format!("set_config('lock_timeout', '{}ms', true)", SHORT.as_millis()),
+        Patience::Long => "''".to_owned(),
+    };
+    let clock = format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), ");
+    let job = "new_job AS (\
          INSERT INTO {schema}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, created_at, \
          blockers, priority, keyed, max_attempts, trace_context, input) \
          SELECT u.id, u.id, 0, u.type_id, u.type_id, clock.now, clock.now, 0, u.priority, false, u.max_attempts, \
@@ -46,12 +63,12 @@ fn simple_statement(all_now: bool) -> String {
     let ready = "INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited)";
     if all_now {
         return format!(
-            "{job} {ready} SELECT u.id, clock.now - u.priority * $7::bigint, clock.now, u.type_id, 0, 0, u.priority, false \
+            "{clock}{job} {ready} SELECT u.id, clock.now - u.priority * $7::bigint, clock.now, u.type_id, 0, 0, u.priority, false \
              FROM unnest($1::uuid[], $2::integer[], $3::smallint[]) AS u(id, type_id, priority) CROSS JOIN clock"
         );
     }
     format!(
-        "{job}, new AS MATERIALIZED (SELECT u.id, u.type_id, u.priority, {SCHEDULED} AS scheduled_at \
+        "{clock}{job}, new AS MATERIALIZED (SELECT u.id, u.type_id, u.priority, {SCHEDULED} AS scheduled_at \
          FROM unnest($1::uuid[], $2::integer[], $3::smallint[], $8::bigint[], $9::bigint[]) \
          AS u(id, type_id, priority, at, delay) CROSS JOIN clock), new_later AS (\
          INSERT INTO {{schema}}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited) \
@@ -68,6 +85,7 @@ pub(crate) async fn create_simply(
     session: &mut Session<'_>,
     core: &Core,
     chains: &[NewChain],
+    patience: Patience,
 ) -> Result<Option<Vec<CreatedChain>>, StateError> {
     let all_now = chains.iter().all(|chain| chain.job.schedule == Schedule::Now);
     let size = chains.len();
@@ -95,7 +113,7 @@ pub(crate) async fn create_simply(
             delays.push(delay);
         }
     }
-    let mut insert = query(&core.render(&simple_statement(all_now)))
+    let mut insert = query(&core.render(&simple_statement(all_now, patience)))
         .bind(ids)
         .bind(types)
         .bind(priorities)

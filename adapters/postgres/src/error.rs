@@ -122,3 +122,13 @@ pub(crate) fn corrupt(message: impl Into<String>) -> StateError {
 pub(crate) fn misconfigured(message: impl Into<String>) -> StateError {
     StateError::new(StateErrorKind::Misconfigured, message)
 }
+
+/// The same failure for another one who waits for it.
+pub(crate) fn copy(error: &StateError) -> StateError {
+    use std::error::Error as _;
+    let copy = StateError::new(error.kind(), error.to_string());
+    match error.source() {
+        Some(source) => copy.with_source(source.to_string()),
+        None => copy,
+    }
+}

@@ -94,6 +94,7 @@ mod session;
 mod settle;
 mod settle_statement;
 mod sql;
+mod starts;
 mod state;
 mod together;
 mod transaction;

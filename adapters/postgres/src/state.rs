@@ -11,11 +11,13 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use crate::connect::Access;
 use crate::core::Core;
+use crate::create::Patience;
 use crate::error::translate;
 use crate::maintain::Upkeep;
 use crate::migrate::{self, Migration};
 use crate::options::PostgresOptions;
 use crate::session::Session;
+use crate::starts::{self, Answer, Starts, Way};
 use crate::transaction::{PostgresTransaction, Work};
 use crate::{claim, create, operate, query, settle};
 
@@ -26,10 +28,51 @@ pub struct PostgresState {
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     core: Core,
     access: Access,
     upkeep: Upkeep,
+    pub(crate) starts: Starts,
+}
+
+impl Inner {
+    /// Starts chains that have neither keys nor blockers in one statement; `None` if an id is taken, and nothing was
+    /// done.
+    pub(crate) async fn start_simply(
+        &self,
+        chains: &[NewChain],
+        patience: Patience,
+    ) -> Result<Option<Vec<CreatedChain>>, StateError> {
+        let mut work = Work::single_for_client(&self.access).await?;
+        let created = create::create_simply(&mut work.session(), &self.core, chains, patience).await?;
+        match created.is_some() {
+            true => work.finish().await?,
+            false => work.undo().await?,
+        }
+        Ok(created)
+    }
+
+    /// The same, with others if there are any under way.
+    async fn start_in_turn(self: &Arc<Self>, chains: &[NewChain]) -> Result<Option<Vec<CreatedChain>>, StateError> {
+        match starts::way(self, chains) {
+            Way::First(turn) => {
+                let created = self.start_simply(chains, Patience::Short).await;
+                drop(turn);
+                match created {
+                    // It met a lock, and nothing was written.
+                    Err(error) if error.kind() == StateErrorKind::Conflict => {}
+                    created => return created,
+                }
+            }
+            Way::Later(answer) => {
+                if let Ok(Answer::Together(created)) = answer.await {
+                    return created.map(Some);
+                }
+            }
+            Way::Beside => {}
+        }
+        self.start_simply(chains, Patience::Long).await
+    }
 }
 
 /// How often a verb that runs by itself is run again after a deadlock, which undoes it: the locks of one call are taken
@@ -146,7 +189,12 @@ impl PostgresState {
 
     pub(crate) fn with(core: Core, access: Access, upkeep: Upkeep) -> Self {
         Self {
-            inner: Arc::new(Inner { core, access, upkeep }),
+            inner: Arc::new(Inner {
+                core,
+                access,
+                upkeep,
+                starts: Starts::default(),
+            }),
         }
     }
 }
@@ -194,15 +242,12 @@ impl StateAdapter for PostgresState {
             let unknown = core.types.unknown(chains.iter().map(|chain| &chain.job.type_name));
             core.intern_alone(access, unknown).await?;
         }
-        if within.is_none() && create::is_simple(chains) {
-            let mut work = Work::single_for_client(access).await?;
-            let created = create::create_simply(&mut work.session(), core, chains).await?;
-            if let Some(created) = created {
-                work.finish().await?;
-                return Ok(Ok(created));
-            }
-            // An id is taken, and the statement has undone itself; the general way finds out which.
-            work.undo().await?;
+        // If an id is taken, the general way finds out which.
+        if within.is_none()
+            && create::is_simple(chains)
+            && let Some(created) = self.inner.start_in_turn(chains).await?
+        {
+            return Ok(Ok(created));
         }
         atomic!(self, within, |session| create::create(session, core, chains))
     }
@@ -383,7 +428,9 @@ impl StateAdapter for PostgresState {
     }
 
     async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {
-        let Inner { core, access, upkeep } = &*self.inner;
+        let Inner {
+            core, access, upkeep, ..
+        } = &*self.inner;
         upkeep.run(core, access, maintain).await
     }
 }

@@ -1,0 +1,196 @@
+//! Starts of many tasks share statements and commits, and do not get into each other's way.
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail by panicking, as the test does"
+)]
+
+mod support;
+
+use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal, StateAdapter};
+use queuert::{JobId, Payload, StateError};
+use queuert_postgres::PostgresState;
+use sqlx::PgConnection;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use support::Schema;
+
+fn id(number: u128) -> JobId {
+    JobId::from_uuid(Uuid::from_u128(number))
+}
+
+fn chain(number: u128) -> NewChain {
+    NewChain::new(NewJob::new(id(number), "task".to_owned(), Payload::from_text("1")))
+}
+
+type Started = Result<Result<Vec<CreatedChain>, Refusal>, StateError>;
+
+fn start(state: &PostgresState, number: u128) -> JoinHandle<Started> {
+    let state = state.clone();
+    tokio::spawn(async move { state.create_chains(None, &[chain(number)]).await })
+}
+
+/// Keeps everybody who writes jobs waiting, without a lock, until the gate is opened.
+async fn close_gate(schema: &Schema) -> PgConnection {
+    let mut connection = schema.connection().await;
+    let gate = "CREATE TABLE {schema}.gate (closed integer); INSERT INTO {schema}.gate VALUES (1); \
+         CREATE FUNCTION {schema}.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         WHILE EXISTS (SELECT 1 FROM {schema}.gate) LOOP PERFORM pg_sleep(0.005); END LOOP; RETURN NULL; END $$; \
+         CREATE TRIGGER gate BEFORE INSERT ON {schema}.job FOR EACH STATEMENT EXECUTE FUNCTION {schema}.wait_at_gate()";
+    schema.run(&mut connection, gate).await;
+    connection
+}
+
+async fn open_gate(schema: &Schema, mut connection: PgConnection) {
+    schema.run(&mut connection, "DELETE FROM {schema}.gate").await;
+}
+
+/// Waits until a statement waits at the gate, and says how many do.
+async fn waiting(schema: &Schema) -> i64 {
+    let mut connection = schema.connection().await;
+    loop {
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event = 'PgSleep'",
+        )
+        .bind(schema.name())
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+        if waiting > 0 {
+            return waiting;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// In how many transactions the jobs were written.
+async fn transactions(schema: &Schema) -> i64 {
+    let mut connection = schema.connection().await;
+    let text = format!("SELECT count(DISTINCT xmin::text) FROM {}.job", schema.name());
+    sqlx::query_scalar(sqlx::AssertSqlSafe(text))
+        .fetch_one(&mut connection)
+        .await
+        .unwrap()
+}
+
+/// A store that knows the type, so that a start is one statement.
+async fn prepared() -> (Schema, PostgresState) {
+    let schema = Schema::new();
+    let state = schema.state().await;
+    state.create_chains(None, &[chain(1_000)]).await.unwrap().unwrap();
+    (schema, state)
+}
+
+/// Lets everything that was spawned get into the line: the runtime of a test has one thread.
+async fn all_have_lined_up() {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn starts_that_come_meanwhile_share_a_statement() {
+    let (schema, state) = prepared().await;
+    let gate = close_gate(&schema).await;
+    let first = start(&state, 1);
+    waiting(&schema).await;
+    let others: Vec<_> = (2..=50).map(|number| start(&state, number)).collect();
+    all_have_lined_up().await;
+    assert_eq!(waiting(&schema).await, 1);
+    open_gate(&schema, gate).await;
+    for (number, started) in (1..).zip(std::iter::once(first).chain(others)) {
+        let created = started.await.unwrap().unwrap().unwrap();
+        assert_eq!(created.len(), 1);
+        assert_eq!(created[0].id, id(number).as_chain());
+    }
+    assert_eq!(transactions(&schema).await, 3, "one before, the first, and the others");
+}
+
+#[tokio::test]
+async fn one_whose_id_is_taken_does_not_disturb_the_others() {
+    let (schema, state) = prepared().await;
+    let gate = close_gate(&schema).await;
+    let first = start(&state, 1);
+    waiting(&schema).await;
+    let others = [2, 1_000, 3].map(|number| start(&state, number));
+    all_have_lined_up().await;
+    open_gate(&schema, gate).await;
+    assert!(first.await.unwrap().unwrap().is_ok());
+    let mut answers = Vec::new();
+    for other in others {
+        answers.push(other.await.unwrap().unwrap().map(|created| created[0].id));
+    }
+    let expected = [
+        Ok(id(2).as_chain()),
+        Err(Refusal::IdTaken(id(1_000))),
+        Ok(id(3).as_chain()),
+    ];
+    assert_eq!(answers, expected);
+}
+
+/// One that cannot be kept fails by itself.
+#[tokio::test]
+async fn one_that_fails_does_not_disturb_the_others() {
+    let (schema, state) = prepared().await;
+    let gate = close_gate(&schema).await;
+    let first = start(&state, 1);
+    waiting(&schema).await;
+    let good = start(&state, 2);
+    let bad = tokio::spawn({
+        let state = state.clone();
+        async move {
+            let job = NewJob::new(id(3), "task".to_owned(), Payload::from_text("\"\0\""));
+            state.create_chains(None, &[NewChain::new(job)]).await
+        }
+    });
+    all_have_lined_up().await;
+    open_gate(&schema, gate).await;
+    assert!(first.await.unwrap().is_ok() && good.await.unwrap().is_ok());
+    assert!(bad.await.unwrap().is_err());
+    assert_eq!(state.get_jobs(None, &[id(2), id(3)]).await.unwrap().len(), 1);
+}
+
+/// The one that goes first may be given up while others wait for it.
+#[tokio::test]
+async fn the_others_go_on_without_the_first() {
+    let (schema, state) = prepared().await;
+    let gate = close_gate(&schema).await;
+    let first = start(&state, 1);
+    waiting(&schema).await;
+    let (second, dropped) = (start(&state, 2), start(&state, 3));
+    all_have_lined_up().await;
+    for given_up in [&first, &dropped] {
+        given_up.abort();
+    }
+    assert!(first.await.unwrap_err().is_cancelled() && dropped.await.unwrap_err().is_cancelled());
+    open_gate(&schema, gate).await;
+    assert!(second.await.unwrap().unwrap().is_ok());
+    start(&state, 4).await.unwrap().unwrap().unwrap();
+    assert_eq!(state.get_jobs(None, &[id(2), id(3), id(4)]).await.unwrap().len(), 2);
+}
+
+/// A start whose id is in a transaction that is still open waits for its end; the others do not wait with it, whether
+/// they came before it or after.
+#[tokio::test]
+async fn one_that_meets_a_lock_does_not_hold_up_the_others() {
+    let (schema, state) = prepared().await;
+    let mut transaction = state.begin().await.unwrap();
+    for number in [1, 2] {
+        let created = state.create_chains(Some(&mut transaction), &[chain(number)]).await;
+        created.unwrap().unwrap();
+    }
+    let first = start(&state, 1);
+    all_have_lined_up().await;
+    let others = [3, 4].map(|number| start(&state, number));
+    let second = start(&state, 2);
+    all_have_lined_up().await;
+    let last = start(&state, 5);
+    for other in others.into_iter().chain([last]) {
+        other.await.unwrap().unwrap().unwrap();
+    }
+    assert!(!first.is_finished() && !second.is_finished());
+    state.rollback(transaction).await.unwrap();
+    first.await.unwrap().unwrap().unwrap();
+    second.await.unwrap().unwrap().unwrap();
+    drop(schema);
+}
