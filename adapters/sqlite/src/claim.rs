@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
 use queuert::{
-    AbortReason, AttemptError, ChainRecord, Fence, JobId, JobStatus, Lease, StateError, Timestamp, TypeName,
+    AbortReason, AttemptError, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, StateError, Timestamp, TypeName,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
@@ -70,20 +70,45 @@ pub(crate) async fn claim(
         ),
         _ => None,
     };
-    let waited: Vec<JobId> = taken
-        .iter()
-        .filter(|stored| stored.blockers > 0)
-        .map(|stored| stored.job.id)
-        .collect();
-    let mut blockers = blockers_of(connection, core, &waited).await?;
-    let jobs = taken.into_iter().map(|stored| ClaimedJob {
-        blockers: blockers.remove(&stored.job.id).unwrap_or_default(),
-        job: stored.job,
-    });
+    let taken = taken.into_iter().map(|taken| (taken.job, taken.blockers > 0)).collect();
     Ok(Claimed {
-        jobs: jobs.collect(),
+        jobs: with_blockers(connection, core, taken).await?,
         next_due,
     })
+}
+
+/// What runs under a fence.
+pub(crate) async fn claimed(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    fence: Fence,
+) -> Result<Vec<ClaimedJob>, StateError> {
+    let claimed = query(&core.sql.claimed).bind(fence.as_uuid().as_bytes().to_vec());
+    let mut taken = Vec::new();
+    for found in fetch(connection, claimed).await? {
+        let stored = row::job(&found)?;
+        taken.push((stored.job, stored.blockers > 0));
+    }
+    with_blockers(connection, core, taken).await
+}
+
+/// Jobs with the chains that they have waited for, if they have.
+async fn with_blockers(
+    connection: &mut SqliteConnection,
+    core: &Core,
+    jobs: Vec<(JobRecord, bool)>,
+) -> Result<Vec<ClaimedJob>, StateError> {
+    let waited: Vec<JobId> = jobs
+        .iter()
+        .filter(|(_, waited)| *waited)
+        .map(|(job, _)| job.id)
+        .collect();
+    let mut blockers = blockers_of(connection, core, &waited).await?;
+    let jobs = jobs.into_iter().map(|(job, _)| ClaimedJob {
+        blockers: blockers.remove(&job.id).unwrap_or_default(),
+        job,
+    });
+    Ok(jobs.collect())
 }
 
 /// The blocker chains of jobs, in the declared order.

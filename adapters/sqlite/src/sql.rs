@@ -25,6 +25,7 @@ pub(crate) struct Statements {
     pub(crate) renew: SqlStr,
     pub(crate) why_lost: SqlStr,
     pub(crate) expired: SqlStr,
+    pub(crate) claimed: SqlStr,
     pub(crate) finish: Batched,
     pub(crate) heads: Batched,
     pub(crate) change: Batched,
@@ -120,6 +121,11 @@ impl Statements {
                 "SELECT j.id, j.status, j.fence FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j ON j.id = unhex(r.value)",
             ),
             // Running jobs are few, so one index over all types does, and reaping does not depend on how many there are.
+            // Through the index over leases, which has no more entries than there are running jobs.
+            claimed: sql(&format!(
+                "SELECT {job} FROM {{prefix}}job AS j INDEXED BY {{prefix}}job_lease WHERE j.status = 2 \
+                 AND j.lease_until > -9223372036854775808 AND j.fence = ?1"
+            )),
             expired: sql(&format!(
                 "SELECT {job} FROM {{prefix}}job AS j INDEXED BY {{prefix}}job_lease WHERE j.status = 2 AND j.lease_until <= ?1 \
                  AND j.type IN (SELECT value FROM json_each(?2)) \
@@ -329,6 +335,7 @@ mod tests {
             renew,
             why_lost,
             expired,
+            claimed,
             finish,
             heads,
             change,
@@ -359,6 +366,7 @@ mod tests {
             renew,
             why_lost,
             expired,
+            claimed,
             change_keys,
             mark_done,
             unblockable,
