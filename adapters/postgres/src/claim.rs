@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::change::{Change, Destination};
 use crate::core::{Core, count};
-use crate::query::blockers_of;
+use crate::query::{blockers_of, stored_jobs};
 use crate::row::{self, JOB_COLUMNS, StoredJob};
 use crate::session::{Session, query};
 
@@ -114,17 +114,45 @@ pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJ
     let mut jobs = taken.jobs;
     // Rows come back in the order in which they lie in the table.
     jobs.sort_unstable_by_key(|(rank, stored)| (*rank, stored.job.id));
-    let waited = jobs.iter().filter(|(_, stored)| stored.blockers > 0);
-    let waited: Vec<JobId> = waited.map(|(_, stored)| stored.job.id).collect();
+    let jobs = jobs.into_iter().map(|(_, stored)| stored).collect();
+    Ok(Claimed {
+        jobs: with_blockers(session, core, jobs).await?,
+        next_due,
+    })
+}
+
+/// What runs under a fence: a read of all that is in flight, which is little.
+pub(crate) async fn claimed(
+    session: &mut Session<'_>,
+    core: &Core,
+    fence: Fence,
+) -> Result<Vec<ClaimedJob>, StateError> {
+    let text = "SELECT r.id FROM {schema}.running AS r WHERE r.fence = $1";
+    let rows = session.fetch(query(&core.render(text)).bind(fence.as_uuid())).await?;
+    let mut ids = Vec::with_capacity(rows.len());
+    for found in &rows {
+        ids.push(JobId::from_uuid(row::get(found, 0)?));
+    }
+    let mut stored = stored_jobs(session, core, &ids).await?;
+    // Between the two statements one may have been taken back.
+    stored.retain(|stored| stored.job.lease.as_ref().is_some_and(|lease| lease.fence == fence));
+    with_blockers(session, core, stored).await
+}
+
+/// Jobs with the chains that they have waited for.
+async fn with_blockers(
+    session: &mut Session<'_>,
+    core: &Core,
+    jobs: Vec<StoredJob>,
+) -> Result<Vec<ClaimedJob>, StateError> {
+    let waited = jobs.iter().filter(|stored| stored.blockers > 0);
+    let waited: Vec<JobId> = waited.map(|stored| stored.job.id).collect();
     let mut blockers = blockers_of(session, core, &waited).await?;
-    let jobs = jobs.into_iter().map(|(_, stored)| ClaimedJob {
+    let jobs = jobs.into_iter().map(|stored| ClaimedJob {
         blockers: blockers.remove(&stored.job.id).unwrap_or_default(),
         job: stored.job,
     });
-    Ok(Claimed {
-        jobs: jobs.collect(),
-        next_due,
-    })
+    Ok(jobs.collect())
 }
 
 /// How many rows to look at for a number of jobs: some may be locked. One of a few numbers, so that there are few

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use queuert::adapter::{
-    ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain, ReapLeases,
-    ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain,
+    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
@@ -261,6 +261,13 @@ impl StateAdapter for PostgresState {
         core.intern_alone(access, unknown).await?;
         let mut work = Work::single(access).await?;
         let claimed = claim::claim(&mut work.session(), core, claim).await?;
+        work.finish().await?;
+        Ok(claimed)
+    }
+
+    async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
+        let mut work = Work::single(&self.inner.access).await?;
+        let claimed = claim::claimed(&mut work.session(), &self.inner.core, fence).await?;
         work.finish().await?;
         Ok(claimed)
     }

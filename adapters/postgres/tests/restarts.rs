@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use postgres_support::{Cluster, Shutdown};
-use queuert::{JobId, JobRecord, JobStatus, JobTypes, LeaseSettings, RetryPolicy, Workers};
+use postgres_support::{Cluster, Proxy, Shutdown};
+use queuert::{Event, JobId, JobRecord, JobStatus, JobTypes, LeaseSettings, RetryPolicy, Workers};
 use queuert_postgres::{Attempt, Client, PostgresNotify, PostgresState};
 use serde::{Deserialize, Serialize};
 
@@ -190,12 +190,13 @@ async fn carries_on(claims: Claims, disturb: impl AsyncFn(&Cluster)) {
         let ran = runs.of(job.id);
         assert!(ran >= 1, "it completed without having run: {job:?}");
         if claims == Claims::Kept {
-            // Claims whose answer was lost are not run.
+            // Each claim is one run, also if its answer had to be asked for again.
             assert!(ran <= job.claims, "it ran {ran} times: {job:?}");
         }
         expired += u64::from(job.attempt > 1);
     }
-    // Whatever is charged is a lease that expired: a claim whose answer was lost. Every other failure would be here too.
+    // Whatever is charged is a lease that expired, on a machine that is slower than a lease. Every other failure would be
+    // here too.
     let mut connection = cluster.connect().await;
     let failures: Vec<(String, i32)> = sqlx::query_as("SELECT message, attempt FROM queuert.failure")
         .fetch_all(&mut connection)
@@ -233,6 +234,62 @@ async fn a_server_that_takes_no_writes_for_a_while_costs_no_attempt() {
         cluster.set_read_only(false).await;
     })
     .await;
+}
+
+/// The server commits a claim, and the connection is cut before its answer is through: the worker asks for it again on
+/// another connection, and the job runs in its first attempt, long before its lease would have expired.
+#[tokio::test]
+async fn a_claim_whose_answer_is_cut_off_costs_no_attempt() {
+    let cluster = Cluster::launch().await;
+    let proxy = Proxy::to(cluster.port()).await;
+    let through = |url: String| url.replace(&cluster.port().to_string(), &proxy.port().to_string());
+    let state = PostgresState::connect(&through(cluster.url())).await;
+    let client = Client::new(state.expect("the private server can be used"));
+    let mut events = client.events();
+    let chain = client.start(Open(1)).await.expect("the chain starts");
+    // Answers take this long: time enough to see what the server did, and to cut them off.
+    proxy.delay(Duration::from_secs(2));
+    let runs = Runs::default();
+    let noted = runs.clone();
+    let workers = client
+        .worker()
+        .process(move |job: Attempt<Open>| {
+            noted.note(job.id());
+            async move { job.continue_with(Close(1)) }
+        })
+        .lease(LeaseSettings::of(10 * PATIENCE))
+        .start()
+        .await
+        .expect("the workers start");
+    let mut server = cluster.connect().await;
+    let claimed = async {
+        loop {
+            let running = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM queuert.running");
+            if running.fetch_one(&mut server).await.expect("the table can be read") > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, claimed)
+        .await
+        .expect("the job is claimed");
+    proxy.cut();
+    proxy.delay(Duration::ZERO);
+    let failed = async {
+        while let Some(event) = events.next().await {
+            if matches!(event, Event::StateFailed { operation: "claim", .. }) {
+                return;
+            }
+        }
+    };
+    let failed = tokio::time::timeout(PATIENCE, failed).await;
+    failed.expect("the claim was not answered");
+    let jobs = completed(&client, 1).await;
+    workers.stop().await;
+    let first = jobs.iter().find(|job| job.id == chain.id().first_job());
+    let first = first.expect("it is there");
+    assert_eq!((first.attempt, first.claims, runs.of(first.id)), (1, 1, 1));
 }
 
 async fn kill_all_connections(cluster: &Cluster) {

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
-use queuert::{AbortReason, AttemptError, ChainRecord, Fence, JobId, JobStatus, Lease, StateError, Timestamp};
+use queuert::{
+    AbortReason, AttemptError, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, StateError, Timestamp,
+};
 use uuid::Uuid;
 
 use crate::clock;
@@ -52,18 +54,9 @@ pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Re
         true => next_due(db, core, &names, now).await?,
         false => None,
     };
-    let waited: Vec<JobId> = taken
-        .iter()
-        .filter(|stored| stored.blockers > 0)
-        .map(|stored| stored.job.id)
-        .collect();
-    let mut blockers = blockers_of(db, core, &waited).await?;
-    let jobs = taken.into_iter().map(|stored| ClaimedJob {
-        blockers: blockers.remove(&stored.job.id).unwrap_or_default(),
-        job: stored.job,
-    });
+    let taken = taken.into_iter().map(|taken| (taken.job, taken.blockers > 0)).collect();
     Ok(Claimed {
-        jobs: jobs.collect(),
+        jobs: with_blockers(db, core, taken).await?,
         next_due,
     })
 }
@@ -78,6 +71,36 @@ async fn next_due(db: &mut Db<'_>, core: &Core, names: &str, now: Timestamp) -> 
             .saturating_duration_since(now)
             .max(Duration::from_millis(1))
     }))
+}
+
+/// What runs under a fence.
+pub(crate) async fn claimed(db: &mut Db<'_>, core: &Core, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
+    let claimed = query(&core.sql.claimed).bind(fence.as_uuid());
+    let taken = db.fetch(claimed, |found| {
+        let stored = row::job(found)?;
+        Ok((stored.job, stored.blockers > 0))
+    });
+    let taken = taken.await?;
+    with_blockers(db, core, taken).await
+}
+
+/// Jobs with the chains that they have waited for, if they have.
+async fn with_blockers(
+    db: &mut Db<'_>,
+    core: &Core,
+    jobs: Vec<(JobRecord, bool)>,
+) -> Result<Vec<ClaimedJob>, StateError> {
+    let waited: Vec<JobId> = jobs
+        .iter()
+        .filter(|(_, waited)| *waited)
+        .map(|(job, _)| job.id)
+        .collect();
+    let mut blockers = blockers_of(db, core, &waited).await?;
+    let jobs = jobs.into_iter().map(|(job, _)| ClaimedJob {
+        blockers: blockers.remove(&job.id).unwrap_or_default(),
+        job,
+    });
+    Ok(jobs.collect())
 }
 
 /// The blocker chains of jobs, in the declared order.

@@ -30,6 +30,7 @@ pub(crate) struct Statements {
     pub(crate) renew: SqlStr,
     pub(crate) why_lost: SqlStr,
     pub(crate) expired: SqlStr,
+    pub(crate) claimed: SqlStr,
     pub(crate) finish: Batched,
     pub(crate) finished_now: Batched,
     pub(crate) heads: Batched,
@@ -139,6 +140,11 @@ impl Statements {
             why_lost: sql(
                 "SELECT j.id, j.status, j.fence FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j ON j.id = unhex(r.value)",
             ),
+            // Through the index over leases, which has no more entries than there are running jobs.
+            claimed: sql(&format!(
+                "SELECT {job} FROM {{prefix}}job AS j INDEXED BY {{prefix}}job_lease WHERE j.status = 2 \
+                 AND j.lease_until > -9223372036854775808 AND j.fence = ?1"
+            )),
             // Running jobs are few, so one index over all types does, and reaping does not depend on how many there are.
             expired: sql(&format!(
                 "SELECT {job} FROM {{prefix}}job AS j INDEXED BY {{prefix}}job_lease WHERE j.status = 2 AND j.lease_until <= ?1 \
@@ -353,6 +359,7 @@ mod tests {
             renew,
             why_lost,
             expired,
+            claimed,
             finish,
             finished_now,
             heads,
@@ -390,6 +397,7 @@ mod tests {
             renew,
             why_lost,
             expired,
+            claimed,
             change_keys,
             mark_done,
             unblockable,

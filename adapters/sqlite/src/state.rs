@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use queuert::adapter::{
-    BoxFuture, ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob,
-    Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    BoxFuture, ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases,
+    ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
 use sqlx::sqlite::SqlitePool;
@@ -268,6 +268,11 @@ impl StateAdapter for SqliteState {
             Box::pin(claim::claim(c, core, claim))
         })
         .await
+    }
+
+    async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
+        self.look(None, fence, |c, core, fence| Box::pin(claim::claimed(c, core, *fence)))
+            .await
     }
 
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {

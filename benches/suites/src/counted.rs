@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use queuert::adapter::{
-    ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob, Refusal,
-    RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob,
+    Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
 
@@ -60,6 +60,7 @@ impl<S: StateAdapter> StateAdapter for Counted<S> {
         create_chains(within: Option<&mut S::Connection>, chains: &[NewChain])
             -> Result<Vec<CreatedChain>, Refusal>;
         claim_jobs(claim: &ClaimJobs) -> Claimed;
+        claimed_jobs(fence: Fence) -> Vec<ClaimedJob>;
         renew_leases(renewals: &[RenewLease]) -> Vec<Renewal>;
         settle_jobs(within: Option<&mut S::Connection>, settlements: &[Settlement]) -> Vec<Settled>;
         reap_leases(reap: &ReapLeases) -> Vec<ReapedJob>;

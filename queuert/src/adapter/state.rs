@@ -111,8 +111,13 @@ pub trait StateAdapter: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Result<Vec<CreatedChain>, Refusal>, StateError>> + Send;
 
     /// Takes up to `limit` due jobs of the given types, in order of rank: running, attempt and claims one up, lease and
-    /// fence set. Committed on return. Skips what is locked. Returns the outputs of their blockers with them.
+    /// fence set. Committed on return. Skips what is locked. Returns the outputs of their blockers with them. If the
+    /// answer is lost, [`claimed_jobs`](Self::claimed_jobs) gives it again.
     fn claim_jobs(&self, claim: &ClaimJobs) -> impl Future<Output = Result<Claimed, StateError>> + Send;
+
+    /// The jobs that run under a fence, with the outputs of their blockers, in any order: what a claim took whose answer
+    /// was lost. Nothing is changed, and no lock waited for. A fence that nothing runs under has none.
+    fn claimed_jobs(&self, fence: Fence) -> impl Future<Output = Result<Vec<ClaimedJob>, StateError>> + Send;
 
     /// Extends leases. Committed on return. Never waits for a lock.
     fn renew_leases(&self, renewals: &[RenewLease]) -> impl Future<Output = Result<Vec<Renewal>, StateError>> + Send;

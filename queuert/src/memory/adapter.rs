@@ -10,8 +10,8 @@ use super::transaction::{MemoryConnection, MemoryTransaction};
 use super::view::View;
 use super::{Inner, MemoryState};
 use crate::adapter::{
-    ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob, Refusal,
-    RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob,
+    Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use crate::chain::ChainRecord;
 use crate::error::StateError;
@@ -73,6 +73,10 @@ impl StateAdapter for MemoryState {
 
     async fn claim_jobs(&self, claim: &ClaimJobs) -> Result<Claimed, StateError> {
         Ok(self.run_now(|view, locks, _| claim::claim(view, locks, claim)))
+    }
+
+    async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
+        Ok(self.run_now(|view, _, _| claim::claimed(view, fence)))
     }
 
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {

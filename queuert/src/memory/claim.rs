@@ -56,6 +56,17 @@ pub(super) fn claim(view: &mut View<'_>, locks: &Locks, claim: &ClaimJobs) -> Cl
     Claimed { jobs, next_due }
 }
 
+/// What runs under a fence. Reads all rows: it is asked for only after an answer was lost, which does not happen here.
+pub(super) fn claimed(view: &View<'_>, fence: Fence) -> Vec<ClaimedJob> {
+    let under = |row: &Row| row.job.lease.as_ref().is_some_and(|lease| lease.fence == fence);
+    let rows = view.store.rows.values().filter(|row| under(row));
+    let claimed = rows.map(|row| ClaimedJob {
+        job: row.job.clone(),
+        blockers: query::list_blockers(view, row.job.id),
+    });
+    claimed.collect()
+}
+
 pub(super) fn renew(view: &mut View<'_>, locks: &Locks, fencing: Fencing, renewals: &[RenewLease]) -> Vec<Renewal> {
     let renew = |renewal: &RenewLease| {
         let row = match held(view, fencing, renewal.job, renewal.fence) {

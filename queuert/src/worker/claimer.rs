@@ -11,9 +11,10 @@ use super::run::{Attempt, run_attempt};
 use super::runtime::Runtime;
 use super::signal::AbortReason;
 use super::slots::Place;
-use crate::adapter::{Claimed, StateAdapter};
-use crate::error::StateError;
+use crate::adapter::{ClaimedJob, StateAdapter};
+use crate::error::{StateError, StateErrorKind};
 use crate::event::Event;
+use crate::id::Fence;
 
 /// How long an attempt that was told to stop may still take to do so.
 const WIND_DOWN: Duration = Duration::from_millis(250);
@@ -23,8 +24,32 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let mut attempts = JoinSet::new();
     let mut backoff = Backoff::new(runtime.client.entropy());
+    // The fence of a claim whose answer may have been lost. What it took would lie there until its lease expires, and that
+    // would be an attempt that nobody made.
+    let mut unanswered: Option<Fence> = None;
     loop {
         while attempts.try_join_next().is_some() {}
+        if let Some(fence) = unanswered {
+            let recovered = tokio::select! {
+                biased;
+                () = runtime.stop.cancelled() => break,
+                recovered = runtime.recover(fence) => recovered,
+            };
+            match recovered {
+                Ok((jobs, claimed_at)) => {
+                    unanswered = None;
+                    begin(&runtime, &mut attempts, jobs, claimed_at);
+                }
+                Err(error) if may_pass(&error) => {
+                    if pause(&runtime, backoff.next_pause(), false).await {
+                        continue;
+                    }
+                    break;
+                }
+                // What cannot be read is left to its lease.
+                Err(_) => unanswered = None,
+            }
+        }
         let wanted = tokio::select! {
             biased;
             () = runtime.stop.cancelled() => break,
@@ -32,33 +57,36 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
         };
         // Before the claim: what is announced while it runs must find somebody who wants it.
         runtime.demand.set(wanted);
-        let claimed_at = Instant::now();
-        let mut claim = Box::pin(runtime.claim(wanted));
+        let (claimed_at, fence) = (Instant::now(), runtime.client.entropy().fence());
+        let mut claim = Box::pin(runtime.claim(wanted, fence));
         let claimed = tokio::select! {
             biased;
             claimed = &mut claim => claimed,
             () = runtime.stop.cancelled() => {
                 runtime.demand.set(0);
-                let late = give_back(&runtime, claim, claimed_at);
-                tokio::join!(wind_up(&runtime, attempts), late);
+                let late = async {
+                    match claim.await {
+                        Ok(claimed) => Ok((claimed.jobs, claimed_at)),
+                        Err(_) => runtime.recover(fence).await,
+                    }
+                };
+                tokio::join!(wind_up(&runtime, attempts), give_back(&runtime, late));
                 return;
             }
         };
-        let Ok(claimed) = claimed else {
-            if pause(&runtime, backoff.next_pause(), false).await {
-                continue;
+        let claimed = match claimed {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                unanswered = may_pass(&error).then_some(fence);
+                if pause(&runtime, backoff.next_pause(), false).await {
+                    continue;
+                }
+                break;
             }
-            break;
         };
         backoff.reset();
         let taken = claimed.jobs.len();
-        for job in claimed.jobs {
-            if let Some(attempt) = Attempt::new(&runtime, job, claimed_at) {
-                let place = runtime.slots.line_up();
-                // Boxed, because spawning moves a future about a dozen times and this one is large.
-                attempts.spawn(Box::pin(run(Arc::clone(&runtime), attempt, place)));
-            }
-        }
+        begin(&runtime, &mut attempts, claimed.jobs, claimed_at);
         runtime.demand.set(wanted.saturating_sub(taken));
         let short = taken < wanted;
         if short && !pause(&runtime, until_next_look(&runtime, claimed.next_due), true).await {
@@ -66,7 +94,33 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
         }
     }
     runtime.demand.set(0);
-    wind_up(&runtime, attempts).await;
+    match unanswered {
+        Some(fence) => {
+            let late = give_back(&runtime, runtime.recover(fence));
+            tokio::join!(wind_up(&runtime, attempts), late);
+        }
+        None => wind_up(&runtime, attempts).await,
+    }
+}
+
+/// Whether a claim that failed so may have been made: the store did not refuse it, it did not answer.
+fn may_pass(error: &StateError) -> bool {
+    error.kind() == StateErrorKind::Transient
+}
+
+fn begin<S: StateAdapter>(
+    runtime: &Arc<Runtime<S>>,
+    attempts: &mut JoinSet<()>,
+    jobs: Vec<ClaimedJob>,
+    claimed_at: Instant,
+) {
+    for job in jobs {
+        if let Some(attempt) = Attempt::new(runtime, job, claimed_at) {
+            let place = runtime.slots.line_up();
+            // Boxed, because spawning moves a future about a dozen times and this one is large.
+            attempts.spawn(Box::pin(run(Arc::clone(runtime), attempt, place)));
+        }
+    }
 }
 
 /// Runs a claimed job when a worker is free for it.
@@ -93,13 +147,13 @@ async fn run<S: StateAdapter>(runtime: Arc<Runtime<S>>, attempt: Attempt<S>, pla
 /// claim may wait for the transaction of an attempt, so attempts wind up meanwhile.
 async fn give_back<S: StateAdapter>(
     runtime: &Arc<Runtime<S>>,
-    claim: impl Future<Output = Result<Claimed, StateError>>,
-    claimed_at: Instant,
+    claim: impl Future<Output = Result<(Vec<ClaimedJob>, Instant), StateError>>,
 ) {
     let give_back = async {
-        let claimed = claim.await.unwrap_or_default();
-        let attempts = claimed
-            .jobs
+        let Ok((jobs, claimed_at)) = claim.await else {
+            return;
+        };
+        let attempts = jobs
             .into_iter()
             .filter_map(|job| Attempt::new(runtime, job, claimed_at));
         let attempts = attempts.map(|attempt| async move { attempt.release().await });

@@ -81,7 +81,7 @@ pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Draine
     while sweep(&runtime).await.is_some_and(|taken| taken > 0) {}
     loop {
         let claimed_at = Instant::now();
-        let claimed = runtime.claim(1).await?;
+        let claimed = runtime.claim(1, runtime.client.entropy().fence()).await?;
         if claimed.jobs.is_empty() {
             return Ok(drained);
         }

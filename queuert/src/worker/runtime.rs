@@ -17,7 +17,9 @@ use super::settler::SettleRequest;
 use super::signal::AbortHandle;
 use super::slots::Slots;
 use super::values::Values;
-use crate::adapter::{ClaimJobs, ClaimType, Claimed, Demand, Notice, ReapType, StateAdapter};
+use crate::adapter::{
+    ClaimJobs, ClaimType, Claimed, ClaimedJob, Demand, Notice, ReapType, RenewLease, Renewal, StateAdapter,
+};
 use crate::client::Client;
 use crate::effects::Effects;
 use crate::error::{Error, StateError, StateErrorKind};
@@ -152,12 +154,43 @@ impl<S: StateAdapter> Runtime<S> {
     }
 
     /// Claims up to `limit` jobs, and tells the keeper of health how that went.
-    pub(crate) async fn claim(&self, limit: usize) -> Result<Claimed, StateError> {
-        let fence = self.client.entropy().fence();
+    pub(crate) async fn claim(&self, limit: usize, fence: Fence) -> Result<Claimed, StateError> {
         let claim = ClaimJobs::new(self.claim_types.clone(), limit, self.worker.clone(), fence);
         let result = contained(self.client.state().claim_jobs(&claim)).await;
         self.heard_from_store("claim", &result);
         result
+    }
+
+    /// What a claim has taken that was not answered, and since when it is surely this process's. Its leases are renewed,
+    /// because they may be about to expire; what has been taken back meanwhile is left out.
+    ///
+    /// A success says nothing about the health of claims: a store that refuses writes can be read.
+    pub(crate) async fn recover(&self, fence: Fence) -> Result<(Vec<ClaimedJob>, Instant), StateError> {
+        let result = self.take_charge(fence).await;
+        if let Err(error) = &result {
+            self.health.failed("claim", error);
+        }
+        result
+    }
+
+    async fn take_charge(&self, fence: Fence) -> Result<(Vec<ClaimedJob>, Instant), StateError> {
+        let state = self.client.state();
+        let mut jobs = contained(state.claimed_jobs(fence)).await?;
+        jobs.retain(|claimed| self.types.contains_key(&claimed.job.type_name));
+        let renewals: Vec<RenewLease> = jobs
+            .iter()
+            .filter_map(|claimed| {
+                let lease = self.types.get(&claimed.job.type_name)?.lease.duration;
+                let job = claimed.job.id;
+                Some(RenewLease { job, fence, lease })
+            })
+            .collect();
+        let renewed_at = Instant::now();
+        if !renewals.is_empty() {
+            let mut answers = contained(state.renew_leases(&renewals)).await?.into_iter();
+            jobs.retain(|_| matches!(answers.next(), Some(Renewal::Renewed(_))));
+        }
+        Ok((jobs, renewed_at))
     }
 
     pub(crate) fn heard_from_store<T>(&self, operation: &'static str, result: &Result<T, StateError>) {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queuert::adapter::{
-    ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain, ReapLeases,
-    ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain,
+    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ pub enum Verb {
     RollbackToSavepoint,
     CreateChains,
     ClaimJobs,
+    ClaimedJobs,
     RenewLeases,
     SettleJobs,
     ReapLeases,
@@ -44,10 +45,11 @@ pub enum Verb {
 
 impl Verb {
     /// The verbs that a worker calls by itself or on behalf of a processor.
-    pub const OF_WORKERS: [Self; 7] = [
+    pub const OF_WORKERS: [Self; 8] = [
         Self::Begin,
         Self::Commit,
         Self::ClaimJobs,
+        Self::ClaimedJobs,
         Self::RenewLeases,
         Self::SettleJobs,
         Self::ReapLeases,
@@ -353,6 +355,10 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
     async fn claim_jobs(&self, claim: &ClaimJobs) -> Result<Claimed, StateError> {
         self.call(Verb::ClaimJobs, claim.limit, self.inner.claim_jobs(claim))
             .await
+    }
+
+    async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
+        self.call(Verb::ClaimedJobs, 1, self.inner.claimed_jobs(fence)).await
     }
 
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {

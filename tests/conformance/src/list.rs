@@ -41,6 +41,8 @@ macro_rules! state_conformance {
             claim {
                 a_claimed_job_runs_under_a_lease,
                 all_jobs_of_a_claim_share_its_fence,
+                a_claim_can_be_asked_for_again,
+                what_has_ended_does_not_run_under_a_fence,
                 a_claim_takes_up_to_its_limit,
                 an_empty_store_has_nothing_to_claim,
                 a_claim_of_nothing_takes_nothing,

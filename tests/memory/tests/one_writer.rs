@@ -94,6 +94,10 @@ impl StateAdapter for OneWriter {
         self.store.claim_jobs(claim).await
     }
 
+    async fn claimed_jobs(&self, fence: Fence) -> Answer<Vec<ClaimedJob>> {
+        self.store.claimed_jobs(fence).await
+    }
+
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Answer<Vec<Renewal>> {
         let _turn = self.writer.lock().await;
         self.store.renew_leases(renewals).await

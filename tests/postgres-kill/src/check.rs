@@ -1,13 +1,15 @@
 //! The rules, and the report.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::time::Duration;
 
 use queuert::{ChainId, JobId, JobRecord, JobStatus};
 
 use crate::Result;
-use crate::facts::{EffectRow, Facts, Run};
-use crate::jobs::{Number, WITH_EFFECT, path, result};
+use crate::facts::{EffectRow, Facts};
+use crate::jobs::{Number, WITH_EFFECT, path, planned, result};
 
 /// Histories beyond these are left out: the first tell enough.
 const HISTORIES: usize = 10;
@@ -37,6 +39,8 @@ pub async fn check(url: &str, directory: &Path) -> Result<Vec<&'static str>> {
     audit.chains();
     audit.effects();
     audit.attempts();
+    audit.order();
+    audit.carrying_on();
     let Audit { broken, count, .. } = audit;
     println!(
         "chains     {}, jobs {}, rows of completing transactions {}",
@@ -45,16 +49,21 @@ pub async fn check(url: &str, directory: &Path) -> Result<Vec<&'static str>> {
         facts.effects.len()
     );
     println!(
-        "attempts   {} claims recorded = {} run by processors + {} that no processor saw, all of them reaped",
+        "attempts   {} claims recorded = {} run by processors + {} that no processor saw",
         count.claims,
         count.claims - count.unseen,
         count.unseen
     );
     println!(
-        "           of those run: {} completed, {} failed or lost by their own account, {} cut off by a kill; {} more \
+        "           of those run: {} completed, {} failed, {} aborted by their own account, {} cut off by a kill; {} more \
          were claims that a crash of the server forgot",
-        count.completed, count.failed, count.killed, count.forgotten
+        count.completed, count.failed, count.aborted, count.killed, count.forgotten
     );
+    println!(
+        "           {} jobs were taken over from expired leases by the account of who took them, {} more only the store tells of",
+        count.reaped, count.untold
+    );
+    println!("waited     {}", waited(&facts));
     for (rule, what, chain) in broken.iter().take(HISTORIES) {
         println!("\nBROKEN: {rule}: {what}");
         if let Some(chain) = chain {
@@ -70,27 +79,51 @@ pub async fn check(url: &str, directory: &Path) -> Result<Vec<&'static str>> {
     Ok(broken.into_iter().map(|(rule, _, _)| rule).collect())
 }
 
-#[derive(Default)]
-struct Count {
-    claims: usize,
-    unseen: usize,
-    completed: usize,
-    failed: usize,
-    killed: usize,
-    forgotten: usize,
+/// How long jobs lay before they were first claimed, by priority: what the ranks are for.
+fn waited(facts: &Facts) -> String {
+    let mut waits: BTreeMap<Reverse<i16>, (u32, Duration)> = BTreeMap::new();
+    for job in facts.jobs.iter().filter(|job| job.claims == 1 && job.chain_index == 0) {
+        let started = job.started_at.unwrap_or(job.scheduled_at);
+        let (count, sum) = waits.entry(Reverse(job.priority)).or_default();
+        *count += 1;
+        *sum += started.saturating_duration_since(job.scheduled_at);
+    }
+    let waits = waits.into_iter().map(|(Reverse(priority), (count, sum))| {
+        let mean = sum.as_secs_f64() / f64::from(count);
+        format!("{mean:.1} s at priority {priority}")
+    });
+    waits.collect::<Vec<_>>().join(", ")
 }
 
-struct Audit<'f> {
-    facts: &'f Facts,
+#[derive(Default)]
+pub(crate) struct Count {
+    pub(crate) claims: usize,
+    pub(crate) unseen: usize,
+    pub(crate) completed: usize,
+    pub(crate) failed: usize,
+    pub(crate) aborted: usize,
+    pub(crate) killed: usize,
+    pub(crate) forgotten: usize,
+    pub(crate) reaped: usize,
+    pub(crate) untold: usize,
+}
+
+pub(crate) struct Audit<'f> {
+    pub(crate) facts: &'f Facts,
     /// The jobs of each chain, by index.
     chains: BTreeMap<ChainId, Vec<&'f JobRecord>>,
     broken: Vec<(&'static str, String, Option<ChainId>)>,
-    count: Count,
+    pub(crate) count: Count,
 }
 
 impl Audit<'_> {
-    fn broken(&mut self, rule: &'static str, chain: ChainId, what: impl Into<String>) {
+    pub(crate) fn broken(&mut self, rule: &'static str, chain: ChainId, what: impl Into<String>) {
         self.broken.push((rule, what.into(), Some(chain)));
+    }
+
+    /// The same where no chain in particular is concerned.
+    pub(crate) fn broken_everywhere(&mut self, rule: &'static str, what: String) {
+        self.broken.push((rule, what, None));
     }
 
     /// A chain exists if and only if the transaction that started it was committed.
@@ -110,6 +143,28 @@ impl Audit<'_> {
         let found: Vec<ChainId> = self.chains.keys().copied().collect();
         for chain in found.into_iter().filter(|chain| !rows.contains_key(chain)) {
             self.broken("nothing comes from nowhere", chain, "it has no row");
+        }
+        self.plan();
+    }
+
+    /// What was to be started is there, once: also if a commit that was reported has been forgotten with its rows.
+    fn plan(&mut self) {
+        let mut missing = planned(self.facts.planned.unwrap_or_default());
+        let mut surplus = Vec::new();
+        for (chain, jobs) in &self.chains {
+            let first = jobs[0];
+            let n = first.input.decode::<Number>().map(|input| input.n).unwrap_or_default();
+            match missing.get_mut(&(first.type_name.as_str(), n)) {
+                Some(left) if *left > 0 => *left -= 1,
+                _ => surplus.push((*chain, format!("one {} of {n} too many", first.type_name))),
+            }
+        }
+        for (chain, what) in surplus {
+            self.broken("started as planned", chain, what);
+        }
+        for ((name, n), left) in missing.into_iter().filter(|(_, left)| *left > 0) {
+            let what = format!("{left} {name} of {n} are not there");
+            self.broken_everywhere("started as planned", what);
         }
     }
 
@@ -147,9 +202,9 @@ impl Audit<'_> {
             }
         }
         self.chains = chains;
+        let records: HashMap<JobId, &JobRecord> = self.facts.jobs.iter().map(|record| (record.id, record)).collect();
         for (job, blockers) in &self.facts.blockers {
-            let record = self.facts.jobs.iter().find(|record| record.id == *job);
-            let started = record.and_then(|record| record.started_at);
+            let started = records.get(job).and_then(|record| record.started_at);
             let late = |ended: Option<queuert::Timestamp>| ended > started || ended.is_none();
             if blockers.len() != 2 || blockers.iter().any(|blocker| late(blocker.ended_at)) {
                 self.broken("fan-in", job.as_chain(), format!("it did not wait for {blockers:?}"));
@@ -184,97 +239,6 @@ impl Audit<'_> {
         }
         for (job, _) in rows {
             self.broken("effects once", job.as_chain(), "rows of a job that is not there");
-        }
-    }
-
-    /// Every claim is a run of a processor, or was taken from one that never began; every run has an end that somebody
-    /// saw, or its process was killed.
-    fn attempts(&mut self) {
-        let facts = self.facts;
-        let none: Vec<Run> = Vec::new();
-        for job in &facts.jobs {
-            let runs = facts.runs.get(&job.id).unwrap_or(&none);
-            let seen: HashSet<u32> = runs.iter().map(|run| run.claim).collect();
-            self.count.claims += job.claims as usize;
-            // Nothing here snoozes or is released, so all claims are attempts.
-            if job.attempt != job.claims {
-                let what = format!("{} claims, {} attempts", job.claims, job.attempt);
-                self.broken("every attempt is counted", job.chain_id, what);
-            }
-            if seen.iter().any(|claim| *claim == 0 || *claim > job.claims) {
-                let what = format!("claims {seen:?} were run, {} are recorded", job.claims);
-                self.broken("every attempt is counted", job.chain_id, what);
-            }
-            if !seen.contains(&job.claims) {
-                let what = format!("claim {} completed it, and no processor saw it", job.claims);
-                self.broken("completed by a processor", job.chain_id, what);
-            }
-            let unseen = (job.claims as usize).saturating_sub(seen.len());
-            self.count.unseen += unseen;
-            let expired = facts
-                .failures
-                .get(&job.id)
-                .is_some_and(|message| message.contains("expired"));
-            if unseen > 0 && !expired && !facts.reaped.contains_key(&job.id) {
-                let what = format!("{unseen} claims that no processor saw, and no lease of it expired");
-                self.broken("every attempt is accounted for", job.chain_id, what);
-            }
-            // Run twice under one number: the first claim was forgotten.
-            let forgotten = runs.len() - seen.len();
-            self.count.forgotten += forgotten;
-            if forgotten > 0 && facts.crashes == 0 {
-                let what = format!("{forgotten} claims were given twice, and the server has not crashed");
-                self.broken("claimed once", job.chain_id, what);
-            }
-            self.ends(job, runs);
-        }
-        for job in facts.runs.keys() {
-            if facts.jobs.binary_search_by_key(job, |job| job.id).is_err()
-                && !facts.jobs.iter().any(|record| record.id == *job)
-            {
-                self.broken("no chain is lost", job.as_chain(), "it was run, and is not there");
-            }
-        }
-    }
-
-    fn ends(&mut self, job: &JobRecord, runs: &[Run]) {
-        let facts = self.facts;
-        let processes: HashSet<&str> = runs.iter().map(|run| run.process.as_str()).collect();
-        let mut completed = 0;
-        for process in processes {
-            let began = runs.iter().filter(|run| run.process == process).count();
-            let ends = facts
-                .ends
-                .get(&(process.to_owned(), job.id))
-                .map_or(&[][..], Vec::as_slice);
-            let done = ends
-                .iter()
-                .filter(|end| ["Finished", "Continued"].contains(&end.as_str()))
-                .count();
-            completed += done;
-            self.count.completed += done;
-            self.count.failed += ends.len() - done;
-            let cut_off = began.saturating_sub(ends.len());
-            self.count.killed += cut_off;
-            if cut_off > 0 && !facts.killed.contains(process) {
-                let what = format!(
-                    "{process} began {began} attempts, ended {}, and was not killed",
-                    ends.len()
-                );
-                self.broken("every attempt is accounted for", job.chain_id, what);
-            }
-        }
-        // Whoever completed it may have been killed before it could say so.
-        let by_killed = job.completed_by.as_ref().is_some_and(|worker| {
-            // The name of the process, and a number that the library adds.
-            facts
-                .killed
-                .iter()
-                .any(|name| worker.as_str().starts_with(&format!("{name}-")))
-        });
-        if completed > 1 || (completed == 0 && !by_killed) {
-            let what = format!("{completed} attempts say that they completed {}", job.id);
-            self.broken("completed once", job.chain_id, what);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The workload: eight types, with and without transactions.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -71,6 +72,19 @@ pub(crate) fn path(entry: &str) -> Vec<&str> {
 /// Jobs that come of one unit of work.
 pub(crate) const UNIT: u64 = 11;
 
+/// How many chains of each entry type and number come of so many units of work.
+pub(crate) fn planned(units: u64) -> HashMap<(&'static str, u64), usize> {
+    let mut chains = HashMap::new();
+    for n in 0..units {
+        let parts = [("part", n), ("part", n + 1)];
+        let others = ["plain", "plain", "written", "written", "first", "gather", "shaky"];
+        for chain in others.map(|name| (name, n)).into_iter().chain(parts) {
+            *chains.entry(chain).or_default() += 1;
+        }
+    }
+    chains
+}
+
 /// Starts all chains of some units, each with a priority of its own.
 pub(crate) async fn start_units(client: &Client, tx: &mut Transaction, units: Range<u64>) -> Result<Vec<ChainId>> {
     let mut ids = Vec::new();
@@ -101,39 +115,54 @@ async fn short_work() {
     tokio::time::sleep(Duration::from_millis(fastrand::u64(0..20))).await;
 }
 
-/// Notes that the attempt was run, before it can have done anything.
-fn begun<J: JobType>(job: &Attempt<J>) -> Result<()> {
-    job.get::<Log>()?
-        .note(&format!("begun {} {}", job.id(), job.record().claims))?;
-    Ok(())
+/// Notes that the attempt was run, before it can have done anything, and that it will fail, before anybody else knows.
+async fn noted<J, F>(job: Attempt<J>, work: impl FnOnce(Attempt<J>) -> F + Send) -> JobResult
+where
+    J: JobType,
+    F: Future<Output = JobResult> + Send,
+{
+    let log = job.get::<Log>()?.clone();
+    let attempt = format!("{} {}", job.id(), job.record().claims);
+    log.note(&format!("begun {attempt}"))?;
+    let result = work(job).await;
+    if result.is_err() {
+        log.note(&format!("failing {attempt}"))?;
+    }
+    result
 }
 
 pub(crate) async fn run(job: JobsAttempt<PostgresState>) -> JobResult {
     match job {
-        JobsAttempt::Plain(job) => finish(job, |plain| plain.n).await,
-        JobsAttempt::Written(job) => finish_with_effect(job, |written| written.n).await,
+        JobsAttempt::Plain(job) => noted(job, |job| finish(job, |plain| plain.n)).await,
+        JobsAttempt::Written(job) => noted(job, |job| finish_with_effect(job, |written| written.n)).await,
         JobsAttempt::First(job) => {
-            begun(&job)?;
-            short_work().await;
-            let n = job.n;
-            job.continue_with(Middle { n })
+            let work = async |job: Attempt<First>| {
+                short_work().await;
+                let n = job.n;
+                job.continue_with(Middle { n })
+            };
+            noted(job, work).await
         }
         JobsAttempt::Middle(job) => {
-            begun(&job)?;
-            let n = job.n;
-            let tx = job.begin().await?;
-            tx.continue_with(Last { n }).await
+            let work = async |job: Attempt<Middle>| {
+                let n = job.n;
+                let tx = job.begin().await?;
+                tx.continue_with(Last { n }).await
+            };
+            noted(job, work).await
         }
-        JobsAttempt::Last(job) => finish_with_effect(job, |last| last.n).await,
-        JobsAttempt::Part(job) => finish(job, |part| part.n).await,
+        JobsAttempt::Last(job) => noted(job, |job| finish_with_effect(job, |last| last.n)).await,
+        JobsAttempt::Part(job) => noted(job, |job| finish(job, |part| part.n)).await,
         JobsAttempt::Gather(job) => {
-            begun(&job)?;
-            let sum = job.blockers().iter().sum();
-            let mut tx = job.begin().await?;
-            tables::effect(&mut tx, job.id(), job.info(), job.n).await?;
-            tx.finish::<u64>(sum).await
+            let work = async |job: Attempt<Gather>| {
+                let sum = job.blockers().iter().sum();
+                let mut tx = job.begin().await?;
+                tables::effect(&mut tx, job.id(), job.info(), job.n).await?;
+                tx.finish::<u64>(sum).await
+            };
+            noted(job, work).await
         }
-        JobsAttempt::Shaky(job) => finish_with_effect(job, |shaky| shaky.n).await,
+        JobsAttempt::Shaky(job) => noted(job, |job| finish_with_effect(job, |shaky| shaky.n)).await,
     }
 }
 
@@ -141,7 +170,6 @@ async fn finish<J: JobType>(job: Attempt<J>, n: fn(&J) -> u64) -> JobResult
 where
     u64: OutputOf<J>,
 {
-    begun(&job)?;
     short_work().await;
     let output = result(J::NAME, n(&job));
     job.finish(output)
@@ -151,7 +179,6 @@ async fn finish_with_effect<J: JobType>(job: Attempt<J>, n: fn(&J) -> u64) -> Jo
 where
     u64: OutputOf<J>,
 {
-    begun(&job)?;
     let n = n(&job);
     let mut tx = job.begin().await?;
     tables::effect(&mut tx, job.id(), job.info(), n).await?;

@@ -3,6 +3,8 @@
 #![expect(clippy::print_stdout, reason = "its report is what it is for")]
 
 mod check;
+mod check_attempts;
+mod check_order;
 mod facts;
 mod jobs;
 mod log;

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use queuert::adapter::ObservabilityAdapter;
 use queuert::{Event, LeaseSettings, RetryPolicy};
 use queuert_postgres::{Client, PostgresNotify, PostgresState};
 use tokio::sync::oneshot;
@@ -33,26 +34,11 @@ pub async fn work(url: &str, directory: &Path, name: &str) -> Result<()> {
     });
     let state = connect(url).await?;
     let notify = PostgresNotify::new(state.pool().clone());
-    let client = Client::builder(state).notify(notify).build();
     let log = Log::create(directory, name)?;
-    let mut events = client.events();
-    let noted = log.clone();
-    let listener = tokio::spawn(async move {
-        while let Some(event) = events.next().await {
-            let line = match event {
-                Event::JobReaped { job, owner, .. } => format!("reaped {} {}", job.id, owner.as_str()),
-                Event::AttemptEnded { attempt, outcome, .. } => {
-                    let outcome = format!("{outcome:?}");
-                    let word = outcome.split([' ', '(', '{']).next().unwrap_or_default().to_owned();
-                    format!("ended {} {} {word}", attempt.job.id, attempt.attempt)
-                }
-                _ => continue,
-            };
-            if noted.note(&line).is_err() {
-                return;
-            }
-        }
-    });
+    let client = Client::builder(state)
+        .notify(notify)
+        .observability(Noted(log.clone()))
+        .build();
     client
         .worker()
         .process_all::<Jobs, _, _>(run)
@@ -71,8 +57,26 @@ pub async fn work(url: &str, directory: &Path, name: &str) -> Result<()> {
         .run_until(stop)
         .await?;
     client.state().close().await;
-    listener.abort();
     Ok(())
+}
+
+/// Notes how attempts end and what is reaped, at the moment at which the process learns of it.
+struct Noted(Log);
+
+impl ObservabilityAdapter for Noted {
+    fn event(&self, event: &Event) {
+        let line = match event {
+            Event::JobReaped { job, owner, .. } => format!("reaped {} {}", job.id, owner.as_str()),
+            Event::AttemptEnded { attempt, outcome, .. } => {
+                let outcome = format!("{outcome:?}");
+                let word = outcome.split([' ', '(', '{']).next().unwrap_or_default();
+                format!("ended {} {} {word}", attempt.job.id, attempt.attempt)
+            }
+            _ => return,
+        };
+        // A line that is missing is a broken rule.
+        let _ = self.0.note(&line);
+    }
 }
 
 /// A process that is born while the server restarts waits for it.

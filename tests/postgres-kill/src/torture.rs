@@ -1,5 +1,6 @@
 //! Starts the processes, kills them, restarts the server, and waits for the end.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -50,6 +51,9 @@ const BATCH: u64 = 20;
 /// Without any chain ending for so long, the rest is taken to be stuck.
 const STUCK: Duration = Duration::from_secs(60);
 
+/// How often is looked how far it is: counting costs the server time that the workers should have.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
 /// Whether everything held. The logs are kept in the directory; the program is the one that has `work`.
 ///
 /// # Errors
@@ -79,10 +83,20 @@ pub async fn torture(cluster: &Cluster, directory: &Path, program: &Path, plan: 
         births: 0,
     };
     let began = Instant::now();
-    let starter = tokio::spawn(start_all(torture.client.clone(), plan.jobs.div_ceil(UNIT)));
+    let units = plan.jobs.div_ceil(UNIT);
+    torture.log.note(&format!("planned {units}"))?;
+    // A part of the work lies there before anybody looks for it, so that priorities have something to decide.
+    let ahead = units * 2 / 5;
+    let mut again = start_all(torture.client.clone(), 0..ahead).await?;
+    println!(
+        "ahead      {} jobs after {:.1} s",
+        ahead * UNIT,
+        began.elapsed().as_secs_f64()
+    );
+    let starter = tokio::spawn(start_all(torture.client.clone(), ahead..units));
     let mut broken = torture.disturb(plan).await?;
     println!("disturbed  {:.1} s", began.elapsed().as_secs_f64());
-    let again = starter.await??;
+    again += starter.await??;
     println!("started    all chains; {again} transactions were run again");
     broken.append(&mut torture.wait_for_all_ends().await?);
     println!("ended      {:.1} s after the beginning", began.elapsed().as_secs_f64());
@@ -97,10 +111,10 @@ pub async fn torture(cluster: &Cluster, directory: &Path, program: &Path, plan: 
 
 /// Starts everything, in transactions with rows of the user's own; says how many had to be run again. A starter whose
 /// commit was not answered looks whether its rows are there.
-async fn start_all(client: Client, units: u64) -> Result<usize> {
+async fn start_all(client: Client, units: Range<u64>) -> Result<usize> {
     let mut again = 0;
-    for first in (0..units).step_by(usize::try_from(BATCH)?) {
-        let range = first..units.min(first + BATCH);
+    for first in units.clone().step_by(usize::try_from(BATCH)?) {
+        let range = first..units.end.min(first + BATCH);
         while start_batch(&client, range.clone()).await.is_err() {
             again += 1;
             if is_started(&client, first).await? {
@@ -111,7 +125,7 @@ async fn start_all(client: Client, units: u64) -> Result<usize> {
     Ok(again)
 }
 
-async fn start_batch(client: &Client, units: std::ops::Range<u64>) -> Result<()> {
+async fn start_batch(client: &Client, units: Range<u64>) -> Result<()> {
     let mut tx = client.begin().await?;
     let batch = i64::try_from(units.start)?;
     let chains = start_units(client, &mut tx, units).await?;
@@ -195,15 +209,20 @@ impl Torture<'_> {
         if how == Shutdown::Immediate {
             self.log.note("crashed")?;
         }
-        let open = open_chains(&self.client).await.unwrap_or_default();
+        let completed = self.completed().await?;
         self.cluster.restart(how).await;
-        println!("restarted  {how:?}, with {open} chains open (of those counted)");
+        let micros: i64 = sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+            .fetch_one(&mut self.cluster.connect().await)
+            .await?;
+        self.log.note(&format!("restarted {micros}"))?;
+        println!("restarted  {how:?}, after {completed} completed jobs");
         Ok(())
     }
 
     fn give_birth(&mut self) -> Result<Process> {
         self.births += 1;
         let name = format!("worker-{}", self.births);
+        self.log.note(&format!("born {name}"))?;
         let child = Command::new(&self.program)
             .arg("work")
             .arg(self.cluster.url())
@@ -249,7 +268,7 @@ impl Torture<'_> {
             if Instant::now() > deadline {
                 return Err(format!("{wanted} jobs are not completed after {STUCK:?}").into());
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
         Ok(())
     }
@@ -266,29 +285,28 @@ impl Torture<'_> {
     async fn wait_for_all_ends(&mut self) -> Result<Vec<String>> {
         let (mut completed, mut since) = (0, Instant::now());
         loop {
-            if open_chains(&self.client).await? == 0 {
+            let now = self.completed().await?;
+            if !has_open_chains(&self.client).await? {
                 return Ok(Vec::new());
             }
-            let now = self.completed().await?;
             if now != completed {
                 (completed, since) = (now, Instant::now());
             } else if since.elapsed() > STUCK {
                 return Ok(vec![format!("no job was completed for {STUCK:?}; {completed} are")]);
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 }
 
-/// How many chains have not ended, as far as a page goes.
-async fn open_chains(client: &Client) -> Result<usize> {
+async fn has_open_chains(client: &Client) -> Result<bool> {
     let open = [JobStatus::Blocked, JobStatus::Pending, JobStatus::Running];
     let deadline = Instant::now() + STUCK;
     loop {
-        match client.list_chains().statuses(open).limit(1_000).await {
-            Ok(page) => return Ok(page.items.len()),
+        match client.list_chains().statuses(open).limit(1).await {
+            Ok(page) => return Ok(!page.items.is_empty()),
             // A pool that nobody used during a restart learns of its dead connections one by one.
-            Err(_) if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(LOOK_AGAIN).await,
             Err(error) => return Err(error.into()),
         }
     }

@@ -2,8 +2,8 @@
 //! tells the model what was committed at the very moment of the commit.
 
 use queuert::adapter::{
-    ChainQuery, ClaimJobs, Claimed, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob, Refusal,
-    RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob,
+    Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::memory::MemoryConnection;
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
@@ -191,6 +191,10 @@ impl StateAdapter for Simulated {
             }
         })
         .await
+    }
+
+    async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
+        self.call("claimed", self.0.memory().claimed_jobs(fence), |_| {}).await
     }
 
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use queuert::adapter::{
     ClaimJobs, ClaimType, Claimed, ReapLeases, ReapType, ReapedJob, RenewLease, Renewal, StateAdapter,
 };
-use queuert::{JobId, StateError, Timestamp};
+use queuert::{Fence, JobId, StateError, Timestamp};
 
 pub(crate) use attempt::Attempt;
 pub(crate) use open::Open;
@@ -120,6 +120,14 @@ impl<F: StateFixture> Bench<F> {
     pub(crate) async fn claim(&self, types: &[&str], limit: usize) -> Claimed {
         let types: Vec<_> = types.iter().map(|name| (*name, LONG)).collect();
         self.claim_as(WORKER, &types, limit).await
+    }
+
+    /// What runs under a fence, in order of id.
+    pub(crate) async fn claimed(&self, fence: Fence) -> Vec<Attempt> {
+        let claimed = answer(self.state.claimed_jobs(fence).await);
+        let mut attempts: Vec<Attempt> = claimed.into_iter().map(Attempt::new).collect();
+        attempts.sort_unstable_by_key(Attempt::id);
+        attempts
     }
 
     /// The ids of the jobs that a claim takes, in its order.

@@ -7,6 +7,7 @@ use queuert::JobStatus;
 use crate::bench::{Attempt, Bench, LONG, SHORT, WORKER};
 use crate::draft::{self, draft};
 use crate::fixture::StateFixture;
+use crate::identity;
 
 /// A claimed job runs under a lease: attempt and claims one up, owner, fence and end of the lease set. (S59, S63, I3)
 pub async fn a_claimed_job_runs_under_a_lease<F: StateFixture>(fixture: F) {
@@ -35,6 +36,49 @@ pub async fn all_jobs_of_a_claim_share_its_fence<F: StateFixture>(fixture: F) {
     assert_eq!(attempts.len(), 3);
     assert!(attempts.iter().all(|attempt| attempt.fence == attempts[0].fence));
     assert!(attempts.iter().all(|attempt| attempt.worker.as_str() == "someone"));
+}
+
+/// What a claim took is told again by its fence, with all that came with it, and nothing else, and nothing is changed by
+/// asking.
+pub async fn a_claim_can_be_asked_for_again<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let blocker = bench.start_completed("part", "7").await;
+    bench.start_blocked("mail", &[blocker, blocker]).await;
+    bench.start_at_once("mail", 2).await;
+    let claimed = bench.claim(&["mail"], 3).await;
+    let mut attempts: Vec<_> = claimed.jobs.into_iter().map(Attempt::new).collect();
+    attempts.sort_unstable_by_key(Attempt::id);
+    bench.start("mail").await;
+    let other = bench.attempt("mail").await;
+    for _ in 0..2 {
+        let again = bench.claimed(attempts[0].fence).await;
+        assert_eq!(again.len(), 3);
+        for (again, attempt) in again.iter().zip(&attempts) {
+            assert_eq!((&again.job, &again.blockers), (&attempt.job, &attempt.blockers));
+        }
+    }
+    assert_eq!(bench.claimed(other.fence).await[0].job, other.job);
+    bench.finish(&attempts[0]).await;
+}
+
+/// What has ended, and what was taken back, runs under no fence any more; under one that nobody has used, nothing does.
+pub async fn what_has_ended_does_not_run_under_a_fence<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start_at_once("mail", 2).await;
+    let claimed = bench.claim_as(WORKER, &[("mail", SHORT)], 2).await;
+    let attempts: Vec<_> = claimed.jobs.into_iter().map(Attempt::new).collect();
+    let fence = attempts[0].fence;
+    bench.finish(&attempts[0]).await;
+    let left = bench.claimed(fence).await;
+    assert_eq!(left.iter().map(Attempt::id).collect::<Vec<_>>(), [attempts[1].id()]);
+    bench.elapse(SHORT * 2).await;
+    assert_eq!(bench.claimed(fence).await.len(), 1, "expired, but nobody has taken it");
+    assert_eq!(bench.reap("mail").await.len(), 1);
+    assert!(bench.claimed(fence).await.is_empty());
+    let again = bench.attempt("mail").await;
+    assert!(bench.claimed(fence).await.is_empty());
+    assert_eq!(bench.claimed(again.fence).await.len(), 1);
+    assert!(bench.claimed(identity::fence()).await.is_empty());
 }
 
 /// A claim takes as many as it may, and the next one goes on. (S60)

@@ -32,7 +32,7 @@ pub async fn health_shows_the_outage<F: PairFixture>(fixture: F) {
         .wait_for_health(|health| matches!(health, Health::Degraded { .. }))
         .await;
     assert!(matches!(degraded, Health::Degraded { error } if error.contains("made to fail")));
-    world.faults.called(Verb::ClaimJobs, 4).await;
+    world.faults.called(Verb::ClaimedJobs, 3).await;
     world.faults.heal();
     soon(
         "the worker recovers",

@@ -142,11 +142,59 @@ pub async fn two_processes_survive_bursts<F: PairFixture>(fixture: F) {
     .await;
 }
 
-/// A claim whose answer is lost costs its job one lease and one attempt, not more.
-pub async fn a_claim_whose_answer_is_lost_comes_back<F: PairFixture>(fixture: F) {
+/// A claim whose answer is lost costs its job nothing: the worker asks for it again, however often that takes, and runs
+/// what it took. Nobody waits for a lease.
+pub async fn a_claim_whose_answer_is_lost_costs_no_attempt<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chains = world.client.start_many((0..3).map(|n| Work { n })).await;
+    let chains = chains.expect("the chains start");
+    world.faults.fail_next(Verb::ClaimJobs, 1, Fault::After);
+    world.faults.fail_next(Verb::ClaimedJobs, 1, Fault::Before);
+    world.faults.fail_next(Verb::ClaimedJobs, 1, Fault::After);
+    world.faults.fail_next(Verb::RenewLeases, 1, Fault::Before);
+    let workers = start(world.worker().process(|job: Job<F, Work>| async move {
+        let number = job.number();
+        job.finish(number)
+    }))
+    .await;
+    for chain in &chains {
+        assert_eq!(world.output(chain).await, 1);
+        assert_eq!(world.latest(chain).await.claims, 1);
+    }
+    workers.stop().await;
+}
+
+/// What a lost claim took and somebody has taken back meanwhile is not run under it: it costs one lease and one attempt,
+/// not more.
+pub async fn a_claim_that_is_answered_too_late_is_not_run<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let (other, _) = world.other_process();
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    world.faults.fail_next(Verb::ClaimJobs, 1, Fault::After);
+    world.faults.fail_always(Verb::ClaimedJobs, Fault::Before);
+    let lease = LeaseSettings::of(ms(80));
+    let finish = |job: Job<F, Work>| async move {
+        let number = job.number();
+        job.finish(number)
+    };
+    let workers = start(world.worker().lease(lease).process(finish)).await;
+    world.faults.called(Verb::ClaimedJobs, 1).await;
+    let others = start(eager(&other).lease(lease).reap_interval(ms(20)).process(finish)).await;
+    assert_eq!(world.output(&chain).await, 2);
+    world.faults.heal();
+    workers.wait_for_health(|health| *health == Health::Running).await;
+    assert_eq!(world.latest(&chain).await.claims, 2);
+    workers.stop().await;
+    others.stop().await;
+}
+
+/// A claim that took what cannot be read does not hold up its worker: the job comes back when its lease expires.
+pub async fn a_lost_claim_that_cannot_be_read_comes_back<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.faults.fail_next(Verb::ClaimJobs, 1, Fault::After);
+    let kind = StateErrorKind::Corrupt;
+    world.faults.fail_next_with(Verb::ClaimedJobs, 1, Fault::Before, kind);
     let worker = world.worker().lease(LeaseSettings::of(ms(80))).reap_interval(ms(20));
     let workers = start(worker.process(|job: Job<F, Work>| async move {
         let number = job.number();

@@ -97,6 +97,21 @@ pub async fn a_claim_on_its_way_is_given_back<F: PairFixture>(fixture: F) {
     assert_eq!(started.count(), 0);
 }
 
+/// So is what a claim took whose answer was lost (H10).
+pub async fn a_claim_whose_answer_is_lost_is_given_back<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    world.faults.fail_next(Verb::ClaimJobs, 1, Fault::After);
+    // It asks again and again, in pauses that grow.
+    world.faults.fail_next(Verb::ClaimedJobs, 4, Fault::Before);
+    let workers = start(world.worker().process(|job: Job<F, Work>| async move { job.finish(1) })).await;
+    world.faults.called(Verb::ClaimedJobs, 4).await;
+    soon("the worker stops", workers.stop()).await;
+    let job = world.latest(&chain).await;
+    assert_eq!((job.status, job.attempt, job.claims), (JobStatus::Pending, 0, 1));
+    assert!(job.lease.is_none() && job.last_error.is_none());
+}
+
 /// An attempt that ends within the grace period is committed; nobody aborts it.
 pub async fn an_attempt_may_end_within_the_grace_period<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
