@@ -210,14 +210,14 @@ impl Entropy {
     }
 }
 
-/// Sixty-four bits of an id in thirteen letters and digits. Stores keep a worker's name twice for every job, and a whole
+/// Fifty-one bits of an id in ten letters and digits. Stores keep a worker's name twice for every job, and a whole
 /// id there was a thirtieth of what a job wrote to a server's log.
 fn short(id: Uuid) -> String {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let (high, low) = id.as_u64_pair();
     let mut rest = high ^ low;
-    let mut text = String::with_capacity(13);
-    for _ in 0..13 {
+    let mut text = String::with_capacity(10);
+    for _ in 0..10 {
         text.push(char::from(DIGITS[(rest % 36) as usize]));
         rest /= 36;
     }
@@ -289,7 +289,7 @@ mod tests {
         let names: std::collections::HashSet<String> =
             (0..1_000).map(|_| entropy.worker(None).as_str().to_owned()).collect();
         assert_eq!(names.len(), 1_000);
-        assert!(names.iter().all(|name| name.len() == 13));
+        assert!(names.iter().all(|name| name.len() == 10));
         assert!(entropy.worker(Some("mail")).as_str().starts_with("mail-"));
     }
 

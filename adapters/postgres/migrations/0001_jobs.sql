@@ -128,13 +128,14 @@ CREATE TABLE {schema}.result (
     ended_at bigint NOT NULL,
     chain_created_at bigint NOT NULL,
     scheduled_at bigint NOT NULL,
+    -- Here, although it may be missing: anywhere else it would be padded.
+    started_at bigint,
     chain_type_id integer NOT NULL,
     attempt integer NOT NULL,
     claims integer NOT NULL,
     -- Whether the chain completed with this job; otherwise it was continued.
     final boolean NOT NULL,
     id uuid NOT NULL PRIMARY KEY,
-    started_at bigint,
     settled_fence uuid,
     completed_by text,
     output text

@@ -210,6 +210,10 @@ impl Writer {
     /// statements.
     async fn run_group(&mut self, first: Waiting) {
         if let Some(own) = self.own.take() {
+            // Whoever is about to ask does so first: a worker asks for the next jobs while the ends of others are on
+            // their way, and both belong into one transaction.
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
             let mut group = vec![first];
             self.ride_along(&mut group);
             self.run_on(&own, group).await;
