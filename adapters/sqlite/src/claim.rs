@@ -29,14 +29,9 @@ pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Re
     let names = Batch::of_texts(types.iter().map(|claimed| claimed.name.as_str()));
     let promote = query(&core.sql.promote).bind(names.as_str()).bind(now.as_micros());
     db.execute(promote).await?;
-    let mut statement = query(&core.claim_statement(types.len()))
-        .bind(now.as_micros())
-        .bind(claim.worker.as_str())
-        .bind(claim.fence.as_uuid())
-        .bind(count(claim.limit));
+    let mut first = query(&core.claim_statement(types.len())).bind(count(claim.limit));
     for claimed in &types {
-        let until = now.saturating_add(claimed.lease);
-        statement = statement.bind(until.as_micros()).bind(claimed.name.as_str());
+        first = first.bind(claimed.name.as_str());
     }
     let lease = |name: &str| {
         let claimed = types.iter().find(|claimed| claimed.name.as_str() == name)?;
@@ -47,9 +42,17 @@ pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Re
         };
         Some((claimed.name.clone(), lease))
     };
-    let mut taken = db.fetch(statement, |found| row::claimed(found, now, lease)).await?;
-    // Rows come back in the order in which they lie in the table.
-    taken.sort_unstable_by_key(|taken| (taken.rank, taken.job.id));
+    let taken = db.fetch(first, |found| row::claimed(found, now, lease)).await?;
+    // The transaction has the write lock, so they are still there.
+    let take = core.sql.take.execute(db, &taken, |values, taken| {
+        let until = taken.job.lease.as_ref().map(|lease| lease.until.as_micros());
+        values
+            .number(taken.seq)
+            .number(now.as_micros())
+            .add(claim.worker.as_str());
+        values.add(claim.fence.as_uuid()).add(until);
+    });
+    take.await?;
     let next_due = match taken.len() < claim.limit {
         true => next_due(db, core, &names, now).await?,
         false => None,

@@ -6,18 +6,20 @@
 //! file is noticed too.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use queuert::adapter::{BoxFuture, Notice, NotifyAdapter, Subscription, Topic};
 use queuert::{ChainId, JobId, NotifyError, StateError, Timestamp, TypeName};
+use rusqlite::OpenFlags;
 use sqlx::{Connection, SqliteConnection};
 use uuid::Uuid;
 
 use crate::clock;
 use crate::core::Core;
 use crate::db::{Db, query};
-use crate::error::{corrupt, translate};
+use crate::error::{DbError, corrupt, translate};
 use crate::hub::Hub;
 use crate::json::Batch;
 use crate::state::SqliteState;
@@ -194,6 +196,17 @@ impl Drop for Unsubscribe {
     }
 }
 
+/// Never waits for a lock: if there is one, the next look comes soon.
+fn open_counter(file: &Path) -> Result<rusqlite::Connection, DbError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_PRIVATE_CACHE;
+    let counter = rusqlite::Connection::open_with_flags(file, flags)?;
+    counter.busy_timeout(Duration::ZERO)?;
+    Ok(counter)
+}
+
 fn failed(error: StateError) -> NotifyError {
     NotifyError::new("the file that carries the hints failed").with_source(error)
 }
@@ -222,6 +235,9 @@ fn batch(notices: &[Notice]) -> Batch {
 struct Watch {
     core: Arc<Core>,
     connection: SqliteConnection,
+    /// For the change counter, if the file can be opened without options of the caller's: a look takes some
+    /// microseconds, of which the way to a thread of sqlx and back would make hundreds.
+    counter: Option<rusqlite::Connection>,
     /// The last notice that was read.
     notice: i64,
     /// The change counter at the last look; `None` before the first.
@@ -238,9 +254,11 @@ impl Watch {
         let mut connection = SqliteConnection::connect_with(&options).await.map_err(translate)?;
         let last = query(&state.core().sql.last_notice);
         let notice = Db::Lent(&mut connection).first(last, |last| last.get(0)).await?;
+        let counter = state.file().map(open_counter).transpose()?;
         Ok(Self {
             core: Arc::clone(state.core()),
             connection,
+            counter,
             notice: notice.unwrap_or_default(),
             version: None,
         })
@@ -281,11 +299,20 @@ impl Watch {
         }
     }
 
+    /// The change counter, which moves when another connection commits.
+    async fn counted(&mut self) -> Result<i64, StateError> {
+        let mut db = match &mut self.counter {
+            Some(counter) => Db::Own(counter),
+            None => Db::Lent(&mut self.connection),
+        };
+        let version = db
+            .first(query(&self.core.sql.data_version), |found| found.get(0))
+            .await?;
+        version.ok_or_else(|| corrupt("the change counter is not there"))
+    }
+
     async fn look(&mut self, shared: &Shared) -> Result<(), StateError> {
-        let version: i64 = sqlx::query_scalar("PRAGMA data_version")
-            .fetch_one(&mut self.connection)
-            .await
-            .map_err(translate)?;
+        let version = self.counted().await?;
         if self.version == Some(version) {
             return Ok(());
         }

@@ -56,8 +56,9 @@ const SHORT_WAIT: Duration = Duration::from_millis(5);
 /// Readers hardly ever wait in WAL mode; when they do, for a checkpoint or a recovery.
 const READER_WAIT: Duration = Duration::from_secs(5);
 
-/// The page cache of the writer: 64 MiB at most, in the unit of the pragma.
-const WRITER_CACHE: (&str, &str) = ("cache_size", "-65536");
+/// The page cache of the writer: 16 MiB at most, in the unit of the pragma. Not more: whenever a tree has been balanced,
+/// the commit looks through the whole directory of the cache.
+const WRITER_CACHE: (&str, &str) = ("cache_size", "-16384");
 
 /// After how many pages the log is moved into the file: 16 MiB of the usual pages.
 const CHECKPOINT_PAGES: (&str, &str) = ("wal_autocheckpoint", "4000");
@@ -222,10 +223,11 @@ impl SqliteOptions {
         };
         let core = Arc::new(Core::new(&self.prefix, self.ageing_step));
         let readers = (!in_memory).then(|| self.reader_pool(&plain));
-        let own = match in_memory || self.connect.is_some() {
-            // Only sqlx knows how to open it.
-            true => None,
-            false => Some(self.start_own(&core, path, deadline).await?),
+        // With options of the caller's, or in memory, only sqlx knows how to open it.
+        let file = (!in_memory && self.connect.is_none()).then_some(path);
+        let own = match &file {
+            Some(path) => Some(self.start_own(&core, path.clone(), deadline).await?),
+            None => None,
         };
         let writer_options = writing.create_if_missing(false);
         let queue = Writer::start(
@@ -236,7 +238,7 @@ impl SqliteOptions {
             in_memory,
             self.lock_timeout,
         );
-        Ok(SqliteState::new(core, queue, readers))
+        Ok(SqliteState::new(core, queue, readers, file))
     }
 
     async fn start_own(&self, core: &Arc<Core>, path: PathBuf, deadline: Instant) -> Result<Own, StateError> {

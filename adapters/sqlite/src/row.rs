@@ -92,16 +92,15 @@ pub(crate) fn job(row: &Row<'_>) -> Result<StoredJob, StateError> {
     })
 }
 
-/// The columns of a job that has just been claimed, in the order in which [`claimed`] reads them. What the claim itself
-/// says is not read back.
+/// The columns of a job that is about to be claimed, in the order in which [`claimed`] reads them.
 pub(crate) const CLAIMED: &str = "id, type, chain_id, chain_type, chain_index, input, priority, attempt, claims, \
      max_attempts, created_at, scheduled_at, error_attempt, error_at, error, deduplication_key, trace_context, blockers, \
-     rank";
+     rank, seq";
 
-/// A job that has just been claimed.
+/// A job that is about to be claimed, as it will be then.
 #[derive(Debug)]
 pub(crate) struct Claimed {
-    pub(crate) rank: i64,
+    pub(crate) seq: i64,
     pub(crate) blockers: u32,
     pub(crate) job: JobRecord,
 }
@@ -129,8 +128,8 @@ pub(crate) fn claimed(
         output: None,
         status: JobStatus::Running,
         priority: priority(row, 6, id)?,
-        attempt: small(row, 7)?,
-        claims: small(row, 8)?,
+        attempt: small(row, 7)?.saturating_add(1),
+        claims: small(row, 8)?.saturating_add(1),
         max_attempts: optional_small(row, 9)?,
         created_at: Timestamp::from_micros(row.get(10)?),
         scheduled_at: Timestamp::from_micros(row.get(11)?),
@@ -144,7 +143,7 @@ pub(crate) fn claimed(
     };
     Ok(Claimed {
         blockers: small(row, 17)?,
-        rank: row.get(18)?,
+        seq: row.get(19)?,
         job,
     })
 }

@@ -32,6 +32,7 @@ pub(crate) struct Statements {
     pub(crate) expired: SqlStr,
     pub(crate) claimed: SqlStr,
     pub(crate) finish: Batched,
+    pub(crate) take: Batched,
     pub(crate) finished_now: Batched,
     pub(crate) heads: Batched,
     pub(crate) change: Batched,
@@ -53,6 +54,7 @@ pub(crate) struct Statements {
     pub(crate) drop_notices: SqlStr,
     pub(crate) read_notices: SqlStr,
     pub(crate) last_notice: SqlStr,
+    pub(crate) data_version: SqlStr,
     pub(crate) watched_types: SqlStr,
 }
 
@@ -163,6 +165,26 @@ impl Statements {
                  AND (j.chain_keyed = 0 OR j.chain_index = 0) \
                  AND NOT EXISTS (SELECT 1 FROM {prefix}blocker AS b WHERE b.chain_id = j.chain_id AND b.done = 0)",
                 5,
+            )
+            .or_singly(
+                "UPDATE {prefix}job AS j INDEXED BY {prefix}job_id SET status = 3, ended_at = ?5, completed_by = ?3, \
+                 error_attempt = NULL, error_at = NULL, error = NULL, settled_fence = ?2, output = ?4, open_key = NULL, \
+                 lease_owner = NULL, lease_until = NULL, fence = NULL \
+                 WHERE j.id = ?1 AND j.status = 2 AND j.fence = ?2 AND (j.chain_keyed = 0 OR j.chain_index = 0) \
+                 AND NOT EXISTS (SELECT 1 FROM {prefix}blocker AS b WHERE b.chain_id = j.chain_id AND b.done = 0)",
+                prefix,
+            ),
+            // The second half of a claim.
+            take: batched(
+                "UPDATE {prefix}job AS j SET status = 2, attempt = attempt + 1, claims = claims + 1, \
+                 started_at = x.column2, lease_owner = x.column3, fence = x.column4, lease_until = x.column5 \
+                 FROM (VALUES {rows}) AS x WHERE j.seq = x.column1",
+                5,
+            )
+            .or_singly(
+                "UPDATE {prefix}job SET status = 2, attempt = attempt + 1, claims = claims + 1, started_at = ?2, \
+                 lease_owner = ?3, fence = ?4, lease_until = ?5 WHERE seq = ?1",
+                prefix,
             ),
             // Which of the ends above have happened, asked where some have not.
             finished_now: batched(
@@ -273,6 +295,7 @@ impl Statements {
             read_notices: sql(
                 "SELECT seq, origin, kind, id, type, count FROM {prefix}notice WHERE seq > ?1 ORDER BY seq",
             ),
+            data_version: sql("PRAGMA data_version"),
             last_notice: sql("SELECT coalesce(max(seq), 0) FROM {prefix}notice"),
             watched_types: sql(
                 "SELECT r.value, (SELECT count(*) FROM (SELECT 1 FROM {prefix}job AS j INDEXED BY {prefix}job_queue \
@@ -283,35 +306,29 @@ impl Statements {
         }
     }
 
-    /// The claim, for a number of types: takes the first by rank over all of them.
+    /// The first half of a claim, for a number of types: the first jobs by rank over all of them.
     ///
-    /// Parameters: 1 now, 2 worker, 3 fence, 4 limit, then lease and name of each type.
+    /// Parameters: 1 the limit, then the name of each type.
     ///
     /// A compound query with an order is a lazy merge in SQLite: each arm is a run over the queue index that stops when
     /// the limit is reached, so the cost is that of the jobs taken plus one look per type.
     pub(crate) fn claim(&self, types: usize) -> SqlStr {
         let arm = |place: usize| {
             format!(
-                "SELECT seq, rank, id, ?{} AS lease FROM {{prefix}}job INDEXED BY {{prefix}}job_queue \
+                "SELECT {CLAIMED} FROM {{prefix}}job INDEXED BY {{prefix}}job_queue \
                  WHERE status = 1 AND due = 1 AND type = ?{}",
-                5 + 2 * place,
-                6 + 2 * place
+                2 + place
             )
         };
-        let merge = |arms: Vec<String>| format!("{} ORDER BY rank, id LIMIT ?4", arms.join(" UNION ALL "));
+        let merge = |arms: Vec<String>| format!("{} ORDER BY rank, id LIMIT ?1", arms.join(" UNION ALL "));
         let arms: Vec<_> = (0..types).map(arm).collect();
-        let source = if types <= ARMS {
+        let text = if types <= ARMS {
             merge(arms)
         } else {
             let groups = arms.chunks(ARMS);
             let groups = groups.map(|group| format!("SELECT * FROM ({})", merge(group.to_vec())));
             merge(groups.collect())
         };
-        let text = format!(
-            "UPDATE {{prefix}}job SET status = 2, attempt = attempt + 1, claims = claims + 1, started_at = ?1, \
-             lease_owner = ?2, fence = ?3, lease_until = x.lease FROM ({source}) AS x WHERE {{prefix}}job.seq = x.seq \
-             RETURNING {CLAIMED}"
-        );
         shared(render(&text, &self.prefix))
     }
 
@@ -361,6 +378,7 @@ mod tests {
             expired,
             claimed,
             finish,
+            take,
             finished_now,
             heads,
             change,
@@ -382,6 +400,8 @@ mod tests {
             drop_notices,
             read_notices,
             last_notice,
+            // EXPLAIN has nothing to say of a pragma.
+            data_version: _,
             watched_types,
         } = statements;
         let fixed = [
@@ -418,7 +438,8 @@ mod tests {
             watched_types,
         ];
         let claims = [1, 2, 50, 1_000].map(|types| statements.claim(types));
-        let batched = [insert_jobs, finish, finished_now, heads, change];
+        let batched = [insert_jobs, finish, take, finished_now, heads, change];
+        let singles: Vec<SqlStr> = batched.iter().filter_map(|one| one.single().cloned()).collect();
         let batched = batched
             .iter()
             .flat_map(|batched| [1, 100, 1_000].map(|rows| batched.text(rows)));
@@ -427,6 +448,7 @@ mod tests {
             .chain(delete_chains)
             .cloned()
             .chain(claims)
+            .chain(singles)
             .chain(batched)
             .collect()
     }

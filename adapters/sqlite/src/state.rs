@@ -1,6 +1,6 @@
 //! The state adapter: every verb of the seam, by itself or in the caller's transaction.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use queuert::adapter::{
@@ -36,6 +36,8 @@ struct Inner {
     queue: Queue,
     /// `None` for a database in memory, which has a single connection.
     readers: Option<SqlitePool>,
+    /// The file, if it can be opened without options of the caller's.
+    file: Option<PathBuf>,
 }
 
 impl SqliteState {
@@ -98,10 +100,19 @@ impl SqliteState {
         self.inner.core.commits()
     }
 
-    pub(crate) fn new(core: Arc<Core>, queue: Queue, readers: Option<SqlitePool>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, queue: Queue, readers: Option<SqlitePool>, file: Option<PathBuf>) -> Self {
         Self {
-            inner: Arc::new(Inner { core, queue, readers }),
+            inner: Arc::new(Inner {
+                core,
+                queue,
+                readers,
+                file,
+            }),
         }
+    }
+
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.inner.file.as_deref()
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
