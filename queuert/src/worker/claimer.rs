@@ -10,7 +10,7 @@ use super::health::{Backoff, Health};
 use super::run::{Attempt, run_attempt};
 use super::runtime::Runtime;
 use super::signal::AbortReason;
-use super::slots::Place;
+use super::slots::{Place, Turn};
 use crate::adapter::{ClaimedJob, StateAdapter};
 use crate::error::{StateError, StateErrorKind};
 use crate::event::Event;
@@ -85,6 +85,7 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             }
         };
         backoff.reset();
+        runtime.slots.claimed(claimed_at);
         let taken = claimed.jobs.len();
         begin(&runtime, &mut attempts, claimed.jobs, claimed_at);
         runtime.demand.set(wanted.saturating_sub(taken));
@@ -125,19 +126,18 @@ fn begin<S: StateAdapter>(
 
 /// Runs a claimed job when a worker is free for it.
 async fn run<S: StateAdapter>(runtime: Arc<Runtime<S>>, attempt: Attempt<S>, place: Place) {
-    let slot = tokio::select! {
+    let turn = tokio::select! {
         biased;
         // Lost while it waited: somebody else has it, and it would run for nothing.
         _ = attempt.aborted() => return,
-        slot = place.take(&runtime.stop) => slot,
+        turn = place.take(&runtime.stop) => turn,
     };
-    match slot {
-        Some(slot) => {
-            run_attempt(attempt).await;
-            drop(slot);
+    match turn {
+        Turn::Now(slot) => {
+            run_attempt(attempt.on(slot)).await;
         }
         // Claimed too late, or too far ahead: it has not begun, so it goes back as it was.
-        None => {
+        Turn::GoBack => {
             attempt.release().await;
         }
     }

@@ -16,6 +16,7 @@ mod health;
 mod listener;
 mod maintainer;
 mod middleware;
+mod pace;
 mod processor;
 mod reaper;
 mod renewer;

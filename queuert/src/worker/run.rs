@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,6 +16,7 @@ use super::middleware::{AttemptContext, Next};
 use super::runtime::{InFlight, Runtime, TypeRuntime, contained, panic_message};
 use super::settler::SettleRequest;
 use super::signal::{AbortHandle, AbortReason};
+use super::slots::Slot;
 use crate::adapter::{AttemptSpan, Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Transaction, report};
 use crate::effects::Effects;
@@ -71,6 +72,8 @@ pub(crate) struct Attempt<S: StateAdapter> {
     runtime: Arc<Runtime<S>>,
     job_type: Arc<TypeRuntime<S>>,
     shared: Arc<Shared<S>>,
+    /// The worker that has it, until the end is on its way to the store.
+    slot: Mutex<Option<Slot>>,
 }
 
 impl<S: StateAdapter> Attempt<S> {
@@ -127,7 +130,14 @@ impl<S: StateAdapter> Attempt<S> {
             runtime: Arc::clone(runtime),
             job_type,
             shared,
+            slot: Mutex::new(None),
         })
+    }
+
+    /// A worker has it now.
+    pub(crate) fn on(self, slot: Slot) -> Self {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(slot);
+        self
     }
 
     /// Waits until the attempt is told to stop.
@@ -362,7 +372,8 @@ impl<S: StateAdapter> Attempt<S> {
             job: self.info().job.clone(),
             reply,
         };
-        let _ending = self.runtime.slots.ending();
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ending = self.runtime.slots.ending(slot);
         if self.runtime.settlements.send(request).is_err() {
             return Written::Lost(AbortReason::Shutdown);
         }
