@@ -11,6 +11,7 @@ mod builder;
 mod claimer;
 mod completion;
 mod drain;
+mod hand_over;
 mod handle;
 mod health;
 mod listener;
