@@ -1,9 +1,9 @@
 //! The abort signal: each reason, and each way to heed it.
 
-use queuert::{AbortReason, AttemptOutcome, Error, Event, JobStatus, LeaseSettings};
+use queuert::{AbortReason, AttemptOutcome, Error, Event, JobStatus};
 
 use super::types::Work;
-use super::world::{Gate, Job, Log, World, events_until, ms, start};
+use super::world::{Gate, Job, Log, SHORT_LEASE, World, events_until, ms, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
 
@@ -16,10 +16,7 @@ async fn aborted<F: PairFixture>(
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let reasons = Log::new();
     let log = reasons.clone();
-    let worker = world
-        .worker()
-        .lease(LeaseSettings::of(ms(90)))
-        .reap_interval(ms(60_000));
+    let worker = world.worker().lease(SHORT_LEASE).reap_interval(ms(60_000));
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let log = log.clone();
         async move {
@@ -142,7 +139,7 @@ pub async fn a_job_lost_to_a_failing_store_comes_back<F: PairFixture>(fixture: F
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.faults.fail_always(Verb::RenewLeases, Fault::Before);
     let faults = world.faults.clone();
-    let worker = world.worker().lease(LeaseSettings::of(ms(60))).reap_interval(ms(30));
+    let worker = world.worker().lease(SHORT_LEASE).reap_interval(ms(30));
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let faults = faults.clone();
         async move {
@@ -167,7 +164,7 @@ pub async fn the_signal_can_be_polled<F: PairFixture>(fixture: F) {
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let reasons = Log::new();
     let log = reasons.clone();
-    let worker = world.worker().lease(LeaseSettings::of(ms(60)));
+    let worker = world.worker().lease(SHORT_LEASE);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let log = log.clone();
         async move {
@@ -205,7 +202,7 @@ pub async fn an_attempt_can_be_dropped_on_abort<F: PairFixture>(fixture: F) {
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let drops = Log::new();
     let log = drops.clone();
-    let worker = world.worker().lease(LeaseSettings::of(ms(60))).drop_on_abort();
+    let worker = world.worker().lease(SHORT_LEASE).drop_on_abort();
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let guard = OnDrop(log.clone());
         async move {

@@ -6,13 +6,13 @@ use queuert::adapter::StateAdapter;
 use queuert::{AbortReason, AttemptOutcome, Client, Error, Event, JobStatus, LeaseSettings, WorkerBuilder};
 
 use super::types::{FromHere, Shared, Work};
-use super::world::{Gate, Job, JobResult, Log, World, drain_events, eager, events_until, ms, soon, start};
+use super::world::{Gate, Job, JobResult, Log, SHORT_LEASE, World, drain_events, eager, events_until, ms, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
 
 /// A worker with a short lease that looks for expired ones all the time.
 fn impatient<S: StateAdapter>(client: &Client<S>) -> WorkerBuilder<S> {
-    eager(client).lease(LeaseSettings::of(ms(90))).reap_interval(ms(20))
+    eager(client).lease(SHORT_LEASE).reap_interval(ms(20))
 }
 
 /// A lease is renewed while its attempt runs, so that nobody takes the job, however long it runs (LG6, I10).
@@ -33,7 +33,7 @@ pub async fn a_lease_is_renewed_while_its_attempt_runs<F: PairFixture>(fixture: 
     .await;
     gate.arrived(1).await;
     let thief = start(impatient(&other).process(|job: Job<F, Work>| async move { job.finish(2) })).await;
-    world.elapse(ms(400)).await;
+    world.elapse(3 * SHORT_LEASE.duration).await;
     gate.open();
     assert_eq!(world.output(&chain).await, 1);
     thief.stop().await;
@@ -115,7 +115,7 @@ pub async fn an_expired_lease_that_nobody_took_completes<F: PairFixture>(fixture
     .await;
     gate.arrived(1).await;
     let until = world.latest(&chain).await.lease.expect("it has a lease").until;
-    world.elapse(ms(200)).await;
+    world.elapse(2 * SHORT_LEASE.duration).await;
     let lease = world.latest(&chain).await.lease.expect("nobody took it");
     assert_eq!(lease.until, until, "it was not renewed");
     gate.open();
@@ -378,7 +378,7 @@ pub async fn an_old_attempt_of_the_same_worker_is_refused<F: PairFixture>(fixtur
     let (old, new) = (Gate::closed(), Gate::closed());
     let signals = Log::new();
     let (hold_old, hold_new, log) = (old.clone(), new.clone(), signals.clone());
-    let worker = eager(&world.client).lease(LeaseSettings::of(ms(90))).concurrency(2);
+    let worker = eager(&world.client).lease(SHORT_LEASE).concurrency(2);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         log.add(job.signal());
         let (hold_old, hold_new) = (hold_old.clone(), hold_new.clone());
@@ -409,7 +409,7 @@ pub async fn an_old_attempt_of_the_same_worker_is_refused<F: PairFixture>(fixtur
     assert_eq!(ended, [&AttemptOutcome::Aborted(AbortReason::TakenByAnotherWorker)]);
     // The new attempt keeps its lease, also against another process that wants it.
     let thief = start(impatient(&other).process(|job: Job<F, Work>| async move { job.finish(99) })).await;
-    world.elapse(ms(300)).await;
+    world.elapse(2 * SHORT_LEASE.duration).await;
     assert!(!signals[1].is_aborted());
     new.open();
     assert_eq!(world.output(&chain).await, 2);
@@ -440,7 +440,7 @@ pub async fn a_long_transaction_keeps_its_job<F: PairFixture>(fixture: F) {
     .await;
     gate.arrived(1).await;
     let thief = start(impatient(&other).process(|job: Job<F, Work>| async move { job.finish(2) })).await;
-    world.elapse(ms(300)).await;
+    world.elapse(2 * SHORT_LEASE.duration).await;
     gate.open();
     assert_eq!(world.output(&chain).await, 1);
     workers.stop().await;

@@ -239,7 +239,7 @@ pub async fn a_transient_renewal_error_aborts_nothing<F: PairFixture>(fixture: F
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let (gate, signals) = (Gate::closed(), Log::new());
     let (held, log) = (gate.clone(), signals.clone());
-    let worker = world.worker().lease(LeaseSettings::of(ms(300)).renew_every(ms(60)));
+    let worker = world.worker().lease(LeaseSettings::of(ms(1_000)).renew_every(ms(60)));
     let workers = start(worker.process(move |job: Job<F, Work>| {
         log.add(job.signal());
         let held = held.clone();
@@ -255,7 +255,7 @@ pub async fn a_transient_renewal_error_aborts_nothing<F: PairFixture>(fixture: F
     let thief = eager(&other).reap_interval(ms(20));
     let thief = start(thief.process(|job: Job<F, Work>| async move { job.finish(2) })).await;
     world.faults.called(Verb::RenewLeases, calls + 4).await;
-    world.elapse(ms(300)).await;
+    world.elapse(ms(1_000)).await;
     assert_eq!(signals.all()[0].reason(), None);
     gate.open();
     assert_eq!(world.output(&chain).await, 1);

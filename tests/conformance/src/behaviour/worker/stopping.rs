@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::types::Work;
-use super::world::{Gate, Job, Log, World, drain_events, eager, ms, soon, start};
+use super::world::{Gate, Job, Log, SHORT_LEASE, World, drain_events, eager, ms, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
 
@@ -118,7 +118,7 @@ pub async fn an_attempt_may_end_within_the_grace_period<F: PairFixture>(fixture:
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let gate = Gate::closed();
     let held = gate.clone();
-    let worker = world.worker().grace(ms(20_000)).lease(LeaseSettings::of(ms(60)));
+    let worker = world.worker().grace(ms(20_000)).lease(SHORT_LEASE);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let held = held.clone();
         async move {
@@ -132,7 +132,7 @@ pub async fn an_attempt_may_end_within_the_grace_period<F: PairFixture>(fixture:
     let (stop, open) = (workers.stop(), async {
         workers.wait_for_health(|health| *health == Health::Stopping).await;
         // Longer than the lease, which is renewed meanwhile.
-        world.elapse(ms(150)).await;
+        world.elapse(2 * SHORT_LEASE.duration).await;
         assert_eq!(world.latest(&chain).await.status, JobStatus::Running);
         gate.open();
     });
