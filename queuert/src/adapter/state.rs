@@ -281,10 +281,10 @@ pub struct NewJob {
 
 /// How a worker would claim the next job of its chain in the same breath in which it creates it.
 ///
-/// If the job is pending and due when it is created, an adapter makes it running instead, as
-/// [`claim_jobs`](StateAdapter::claim_jobs) would have done: first attempt, first claim, started now, leased to the worker
-/// of the settlement's [`Authority::Fence`] under this fence. It says so with [`Applied::handed_over`]. It may also leave
-/// it pending, to be claimed like any other.
+/// A job for [`Schedule::Now`] that waits for nothing is created running, as [`claim_jobs`](StateAdapter::claim_jobs) would
+/// have left it: first attempt, first claim, started now, leased to the worker of the settlement's [`Authority::Fence`]
+/// under this fence. [`Applied::handed_over`] says so. Any other job is created as if it had not been asked for, as is one
+/// that is created from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandOver {
     /// The fence; never used before.

@@ -17,9 +17,7 @@ use super::runtime::{InFlight, Runtime, TypeRuntime, contained, panic_message};
 use super::settler::SettleRequest;
 use super::signal::{AbortHandle, AbortReason};
 use super::slots::Slot;
-use crate::adapter::{
-    Applied, AttemptSpan, Authority, ClaimedJob, NewJob, Outcome, Settled, Settlement, StateAdapter,
-};
+use crate::adapter::{Applied, AttemptSpan, Authority, ClaimedJob, NewJob, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Transaction, report};
 use crate::effects::Effects;
 use crate::error::{Error, JobError, StateError, Verdict, shorten};

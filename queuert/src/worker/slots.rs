@@ -265,7 +265,11 @@ mod tests {
         let sent_at = Instant::now();
         tokio::time::advance(Duration::from_millis(1)).await;
         slots.claimed(sent_at);
-        assert_eq!(slots.demand().await, 102, "two idle workers, and twice what was begun in the last round");
+        assert_eq!(
+            slots.demand().await,
+            102,
+            "two idle workers, and twice what was begun in the last round"
+        );
         let mut line: Vec<Place> = (0..102).map(|_| slots.line_up()).collect();
         assert_eq!(slots.demand().now_or_never(), None);
         line.truncate(51);

@@ -37,6 +37,9 @@ pub(crate) fn suite(options: &Options) -> Suite {
         Case::new(BARE_TWO, move || bare::drain(BARE_TWO, jobs, 2, 100)),
         Case::new(VERBS, move || ours::verbs(jobs)),
         Case::new(NARROW_DRAIN, move || ours::drain(NARROW_DRAIN, jobs, 100)),
+        Case::new("drain, concurrency 10: queuert", move || {
+            ours::drain("drain, concurrency 10: queuert", jobs, 10)
+        }),
         Case::new(WHOLE, move || ours::whole(jobs)),
     ];
     let asked = |name: &String| name.contains("flat");
