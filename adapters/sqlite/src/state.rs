@@ -82,17 +82,25 @@ impl SqliteState {
         migrate::migrations(prefix)
     }
 
-    /// Waits until everything that was asked for before is written, and closes the file. Handles that are left fail
-    /// from now on. Dropping the last handle does the same in the background.
+    /// Waits until everything that was asked for before is written, and closes the file. Handles that are left, and
+    /// [`SqliteNotify`](crate::SqliteNotify)s on them, fail from now on. Dropping the last handle does the same in the
+    /// background.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future closes the file all the same.
+    /// A future that is dropped after it was polled once closes the file all the same.
     pub async fn close(&self) {
-        self.inner.queue.close().await;
-        if let Some(readers) = &self.inner.readers {
-            readers.close().await;
+        // Both are told before either is waited for.
+        let writer = self.inner.queue.close();
+        let readers = self.inner.readers.as_ref().map(SqlitePool::close);
+        writer.await;
+        if let Some(readers) = readers {
+            readers.await;
         }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.readers.as_ref().is_some_and(SqlitePool::is_closed)
     }
 
     /// How many transactions have been committed through this handle and its clones.
