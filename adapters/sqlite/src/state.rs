@@ -90,12 +90,15 @@ impl SqliteState {
     ///
     /// A future that is dropped after it was polled once closes the file all the same.
     pub async fn close(&self) {
-        // Both are told before either is waited for.
+        // Both are told before either is waited for. The pool closes its connections only while somebody waits for that,
+        // so a task does.
         let writer = self.inner.queue.close();
-        let readers = self.inner.readers.as_ref().map(SqlitePool::close);
+        let readers = self.inner.readers.clone();
+        let readers = readers.map(|readers| tokio::spawn(async move { readers.close().await }));
         writer.await;
         if let Some(readers) = readers {
-            readers.await;
+            // It fails only where the runtime ends.
+            let _ = readers.await;
         }
     }
 
