@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The most jobs that are claimed, running or not yet written, unless there are more workers than that: what is run
 /// again, at most, after a crash in the middle of many short jobs.
-const IN_HAND: usize = 1_000;
+const IN_HAND: usize = 500;
 
 pub(crate) struct Slots {
     all: usize,
