@@ -19,3 +19,6 @@ pub mod postgres {}
 
 #[doc = include_str!("../../../docs/writing-an-adapter.md")]
 pub mod writing_an_adapter {}
+
+#[doc = include_str!("../../../docs/mistakes.md")]
+pub mod mistakes {}
