@@ -212,6 +212,10 @@ impl Faults {
     }
 
     /// Waits until the verb was called this often.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait and nothing else.
     pub async fn called(&self, verb: Verb, times: usize) {
         let mut progress = self.progress.subscribe();
         let enough = progress.wait_for(|_| self.calls(verb) >= times).await;

@@ -100,7 +100,8 @@ pub async fn a_timeout_ends_the_wait_only<F: PairFixture>(fixture: F) {
     let took = begun.elapsed();
     assert_error!(
         result,
-        Error::WaitTimeout { chain, timeout } if chain == started.id() && timeout == limit
+        Error::WaitTimeout { chain, timeout, latest: Some(latest) }
+            if chain == started.id() && timeout == limit && latest.id == started.id().first_job()
     );
     assert!(
         (limit..limit + Duration::from_secs(5)).contains(&took),
