@@ -16,11 +16,13 @@ use super::middleware::{AttemptContext, Next};
 use super::runtime::{InFlight, Runtime, TypeRuntime, contained, panic_message};
 use super::settler::SettleRequest;
 use super::signal::{AbortHandle, AbortReason};
-use crate::adapter::{AttemptSpan, Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{Authority, ClaimedJob, Commit, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Transaction, report};
 use crate::effects::Effects;
 use crate::error::{Error, JobError, StateError, Verdict, shorten};
 use crate::event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
+use crate::event_hub::RunningSpan;
+use crate::event_log;
 use crate::job::JobStatus;
 use crate::settings::LeaseSettings;
 use crate::time::Schedule;
@@ -30,18 +32,20 @@ pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> (Arc<At
     let started = Instant::now();
     let processor = Arc::clone(&attempt.job_type);
     let hub = attempt.runtime.client.hub();
-    hub.emit_with(|| Event::AttemptStarted(attempt.info().clone()));
-    let mut span = hub.observe(|adapter| adapter.attempt_span(attempt.info())).flatten();
-    let end = attempt.run(&processor, span.as_deref_mut()).await;
+    hub.emit_often(|| Event::AttemptStarted(attempt.info().clone()));
+    let mut span = RunningSpan::new(hub.ask(|adapter| adapter.attempt_span(&attempt.shared.start())));
+    let end = attempt.run(&processor, &mut span).await;
     let outcome = attempt.settle(end, &processor).await;
-    if let Some(span) = &mut span {
-        hub.observe(|_| span.end(&outcome));
-    }
-    hub.emit_with(|| Event::AttemptEnded {
+    span.end(&outcome);
+    let ended = || Event::AttemptEnded {
         attempt: attempt.info().clone(),
         outcome: outcome.clone(),
         duration: started.elapsed(),
-    });
+    };
+    match &outcome {
+        AttemptOutcome::Finished | AttemptOutcome::Continued { .. } | AttemptOutcome::Snoozed => hub.emit_often(ended),
+        _ => hub.emit_with(ended),
+    }
     (Arc::clone(&attempt.shared.info), outcome)
 }
 
@@ -120,6 +124,7 @@ impl<S: StateAdapter> Attempt<S> {
             blockers,
             info,
             fence,
+            claimed_at,
             abort,
             middlewares: runtime.middlewares.clone(),
         });
@@ -139,12 +144,12 @@ impl<S: StateAdapter> Attempt<S> {
         &self.shared.info
     }
 
-    async fn run(&self, job_type: &TypeRuntime<S>, mut span: Option<&mut (dyn AttemptSpan + '_)>) -> End<S> {
+    async fn run(&self, job_type: &TypeRuntime<S>, span: &mut RunningSpan) -> End<S> {
         let mut context = AttemptContext {
             shared: Arc::clone(&self.shared),
             values: self.runtime.values.clone(),
         };
-        let next = Next::new(&self.shared.middlewares, &*job_type.processor);
+        let next = Next::new(&self.shared.middlewares, &job_type.processor);
         let body = async {
             let mut result = next.run(&mut context).await;
             // The last words of the middlewares belong to the attempt: its timeout, its abort and its panics cover them.
@@ -156,15 +161,11 @@ impl<S: StateAdapter> Attempt<S> {
             result
         };
         let mut body = pin!(AssertUnwindSafe(body).catch_unwind());
-        let hub = self.runtime.client.hub();
-        let body = std::future::poll_fn(|cx| match &mut span {
-            None => body.as_mut().poll(cx),
-            Some(span) => {
-                hub.observe(|_| span.enter());
-                let polled = body.as_mut().poll(cx);
-                hub.observe(|_| span.exit());
-                polled
-            }
+        // The lines that the processor logs carry what is known of its attempt.
+        let logged = event_log::attempt_span(self.info());
+        let body = std::future::poll_fn(|cx| {
+            let _entered = logged.enter();
+            span.scope(|| body.as_mut().poll(cx))
         });
         let timeout = async {
             match job_type.timeout {
@@ -189,7 +190,7 @@ impl<S: StateAdapter> Attempt<S> {
                 Err(panic) => End::Panicked(panic_message(&*panic).to_owned()),
             },
             timeout = timeout => {
-                self.shared.abort.abort(AbortReason::TimedOut);
+                self.shared.timed_out(timeout);
                 End::TimedOut(timeout)
             }
             reason = dropped => End::Dropped(reason),
@@ -228,11 +229,18 @@ impl<S: StateAdapter> Attempt<S> {
             return self.fail(JobError::from(message), job_type).await;
         }
         let written = match how {
-            How::Grouped(outcome) => self.write(outcome).await,
+            How::Grouped(outcome, span) => (self.write(outcome).await, span),
             How::Written(transaction) => match self.commit(*transaction).await {
-                Ok(()) => Written::Done,
+                Ok(()) => (Written::Done, None),
                 Err(error) => return self.fail_after_commit(error, &kind, job_type).await,
             },
+        };
+        let (written, span) = written;
+        let completed = |kind| {
+            if let Some(span) = span {
+                span.committed(Commit::Created);
+            }
+            completed(kind)
         };
         match written {
             Written::Done | Written::Before(_) => completed(kind),
@@ -360,6 +368,7 @@ impl<S: StateAdapter> Attempt<S> {
                 outcome,
             },
             job: self.info().job.clone(),
+            ages: self.shared.ages(),
             reply,
         };
         let _ending = self.runtime.slots.ending();
