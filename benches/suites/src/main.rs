@@ -4,6 +4,7 @@ mod counted;
 mod flushes;
 mod measure;
 mod memory;
+mod observability;
 mod peer;
 mod postgres;
 mod report;
@@ -19,6 +20,7 @@ use queuert_measured::CORES;
 /// Adding a suite is a module with such a function, and a line here.
 const SUITES: &[(&str, MakeSuite)] = &[
     ("memory", memory::suite),
+    ("observability", observability::suite),
     ("postgres", postgres::suite),
     ("sqlite", sqlite::suite),
 ];

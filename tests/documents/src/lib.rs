@@ -12,6 +12,9 @@ pub mod design {}
 #[doc = include_str!("../../../docs/guide.md")]
 pub mod guide {}
 
+#[doc = include_str!("../../../docs/observability.md")]
+pub mod observability {}
+
 #[doc = include_str!("../../../docs/sqlite.md")]
 pub mod sqlite {}
 #[doc = include_str!("../../../docs/postgres.md")]
