@@ -124,6 +124,7 @@ pub(crate) fn log(event: &Event) {
             warn!(target: "queuert", operation, error = &**error, "a call to the store failed");
         }
         Event::MaintenanceFinding { finding, .. } => warn!(target: "queuert", "{finding}"),
+        Event::Advice { advice } => warn!(target: "queuert", "{advice}"),
         Event::NotifyFailed { operation, error } => {
             warn!(target: "queuert", operation, error = &**error, "a call to the notify adapter failed");
         }
