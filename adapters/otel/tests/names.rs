@@ -1,4 +1,5 @@
 //! The table of metrics in `docs/observability.md` says what is emitted, no more and no less.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

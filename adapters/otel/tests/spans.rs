@@ -1,4 +1,5 @@
 //! What the SDK is given to export, in one process.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

@@ -67,6 +67,7 @@ pub(crate) fn suite(options: &Options) -> Suite {
             Ratio::new("recorded / nobody looks", SAMPLED, &[OFF], None),
         ],
         limits: Vec::new(),
+        plots: Vec::new(),
     }
 }
 

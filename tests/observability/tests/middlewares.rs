@@ -1,4 +1,5 @@
 //! The middlewares that are ready to use, and the rules that hold for them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +29,7 @@ struct Other;
 
 #[derive(JobTypes)]
 enum Jobs {
-    #[job(entry, output = (), retry(initial = "1h"))]
+    #[job(entry, output = (), retry(initial = "4m"))]
     Work(Work),
     #[job(entry, output = ())]
     Other(Other),
