@@ -17,7 +17,10 @@ pub struct Migration {
     pub sql: String,
 }
 
-const STEPS: &[(&str, &str)] = &[("jobs", include_str!("../migrations/0001_jobs.sql"))];
+const STEPS: &[(&str, &str)] = &[
+    ("jobs", include_str!("../migrations/0001_jobs.sql")),
+    ("process", include_str!("../migrations/0002_process.sql")),
+];
 
 /// The ledger. It is this library's own: migrations of the application never meet it.
 const LEDGER: &str = "CREATE TABLE {prefix}migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, \
@@ -85,7 +88,7 @@ enum Found {
 /// Misconfigured if it is newer than this code, or if tables of somebody else have our names.
 async fn inspect(connection: &mut SqliteConnection, prefix: &str) -> Result<Found, StateError> {
     let ledger = format!("{prefix}migration");
-    let ours = ["job", "blocker", "notice", "migration"].map(|name| format!("{prefix}{name}"));
+    let ours = ["job", "blocker", "notice", "process", "migration"].map(|name| format!("{prefix}{name}"));
     let mut taken = Vec::new();
     for name in &ours {
         // SQLite does not tell names apart by case.

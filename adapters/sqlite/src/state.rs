@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use queuert::adapter::{
     BoxFuture, ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases,
@@ -10,6 +11,7 @@ use queuert::adapter::{
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, SqliteConnection};
+use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::db::Db;
@@ -19,7 +21,13 @@ use crate::migrate::{self, Migration};
 use crate::options::SqliteOptions;
 use crate::transaction::SqliteTransaction;
 use crate::writer::Queue;
-use crate::{claim, create, operate, query, settle};
+use crate::{claim, create, operate, presence, query, settle};
+
+/// How often to look whether a process that holds leases has died: one read of a table with a row per process.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long closing waits for the write lock, to say that there is nothing left to wait for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Keeps jobs and chains in one SQLite file. Clones share it.
 ///
@@ -89,7 +97,11 @@ impl SqliteState {
     ///
     /// A dropped future closes the file all the same.
     pub async fn close(&self) {
+        // Before the file goes: to others this process has died from now on.
+        let depart = self.write_quietly(self.operation((), |db, core, ()| Box::pin(presence::depart(db, core))));
+        let _ = tokio::time::timeout(LAST_WORDS, depart).await;
         self.inner.queue.close().await;
+        self.inner.core.presence.leave();
         if let Some(readers) = &self.inner.readers {
             readers.close().await;
         }
@@ -275,10 +287,15 @@ impl StateAdapter for SqliteState {
     }
 
     async fn claim_jobs(&self, claim: &ClaimJobs) -> Result<Claimed, StateError> {
-        self.run(None, claim.clone(), |c, core, claim| {
-            Box::pin(claim::claim(c, core, claim))
-        })
-        .await
+        let claimed = self
+            .run(None, claim.clone(), |c, core, claim| {
+                Box::pin(claim::claim(c, core, claim))
+            })
+            .await?;
+        if !claimed.jobs.is_empty() {
+            self.inner.core.presence.enlisted(claim.worker.as_str());
+        }
+        Ok(claimed)
     }
 
     async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
@@ -313,6 +330,23 @@ impl StateAdapter for SqliteState {
     async fn reap_leases(&self, reap: &ReapLeases) -> Result<Vec<ReapedJob>, StateError> {
         self.run(None, reap.clone(), |c, core, reap| Box::pin(claim::reap(c, core, reap)))
             .await
+    }
+
+    async fn owner_died(&self, since: Instant) {
+        if !self.inner.core.presence.is_possible() {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            let rows = self.look(None, (), |db, core, ()| Box::pin(presence::processes(db, core)));
+            // Should the file fail, others notice, and the next look comes soon.
+            if rows
+                .await
+                .is_ok_and(|rows| self.inner.core.presence.has_died_since(&rows, since))
+            {
+                return;
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
     }
 
     async fn hold_lease(

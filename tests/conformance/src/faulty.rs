@@ -11,6 +11,7 @@ use queuert::adapter::{
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A verb of a [`StateAdapter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -491,6 +492,11 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
     ) -> Result<Vec<ChainRecord>, StateError> {
         self.call(Verb::ListBlockers, 1, self.inner.list_blockers(within, job))
             .await
+    }
+
+    /// Not counted: it is no call to the store while nothing has happened.
+    async fn owner_died(&self, since: Instant) {
+        self.inner.owner_died(since).await;
     }
 
     async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {
