@@ -292,7 +292,9 @@ fn short_answer() -> Error {
 }
 
 fn trace_context<S: StateAdapter>(client: &Client<S>) -> Option<String> {
-    client.hub().observe(|adapter| adapter.trace_context()).flatten()
+    let context = client.hub().observe(|adapter| adapter.trace_context()).flatten();
+    // What no store could keep is no reason not to start the chain.
+    context.filter(|context| !context.contains('\0'))
 }
 
 fn new_chain<J: Entry>(id: JobId, step: Step<J>, trace_context: Option<String>) -> Result<NewChain, Error> {
