@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use queuert::adapter::{
     BoxFuture, ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases,
     ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
@@ -90,21 +91,35 @@ impl SqliteState {
         migrate::migrations(prefix)
     }
 
-    /// Waits until everything that was asked for before is written, and closes the file. Handles that are left fail
-    /// from now on. Dropping the last handle does the same in the background.
+    /// Waits until everything that was asked for before is written, and closes the file. Handles that are left, and
+    /// [`SqliteNotify`](crate::SqliteNotify)s on them, fail from now on. Dropping the last handle does the same in the
+    /// background.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future closes the file all the same.
+    /// A future that is dropped after it was polled once closes the file all the same.
     pub async fn close(&self) {
-        // Before the file goes: to others this process has died from now on.
+        // In this order into the queue, and all of it before anything is waited for. To others this process has died
+        // from now on. The pool closes its connections only while somebody waits for that, so a task does.
         let depart = self.write_quietly(self.operation((), |db, core, ()| Box::pin(presence::depart(db, core))));
-        let _ = tokio::time::timeout(LAST_WORDS, depart).await;
-        self.inner.queue.close().await;
-        self.inner.core.presence.leave();
-        if let Some(readers) = &self.inner.readers {
-            readers.close().await;
+        let mut depart = Box::pin(tokio::time::timeout(LAST_WORDS, depart));
+        let departed = depart.as_mut().now_or_never();
+        let writer = self.inner.queue.close();
+        let readers = self.inner.readers.clone();
+        let readers = readers.map(|readers| tokio::spawn(async move { readers.close().await }));
+        if departed.is_none() {
+            let _ = depart.await;
         }
+        writer.await;
+        self.inner.core.presence.leave();
+        if let Some(readers) = readers {
+            // It fails only where the runtime ends.
+            let _ = readers.await;
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.readers.as_ref().is_some_and(SqlitePool::is_closed)
     }
 
     /// How many transactions have been committed through this handle and its clones.
