@@ -84,6 +84,7 @@ mod own;
 mod query;
 mod retention;
 mod row;
+mod sabotage;
 mod settle;
 mod sql;
 mod state;

@@ -17,5 +17,8 @@ pub mod sqlite {}
 #[doc = include_str!("../../../docs/postgres.md")]
 pub mod postgres {}
 
+#[doc = include_str!("../../../docs/reliability.md")]
+pub mod reliability {}
+
 #[doc = include_str!("../../../docs/writing-an-adapter.md")]
 pub mod writing_an_adapter {}

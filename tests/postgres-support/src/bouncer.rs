@@ -35,7 +35,7 @@ impl PgBouncer {
             install().await;
         }
         let user = ServerUser::find().await;
-        let directory = user.directory().await;
+        let directory = user.directory(&std::env::temp_dir()).await;
         let port = free_port().await;
         let configuration = format!(
             // With `auth_type = any` whoever connects does so as the user of this line.

@@ -35,10 +35,10 @@ impl ServerUser {
     }
 
     /// A directory of this user.
-    pub(crate) async fn directory(&self) -> TempDir {
+    pub(crate) async fn directory(&self, below: &Path) -> TempDir {
         let directory = tempfile::Builder::new()
             .prefix("queuert-postgres-")
-            .tempdir()
+            .tempdir_in(below)
             .expect("a temporary directory can be made");
         if let Some(user) = &self.0 {
             let status = Command::new("chown").arg(user).arg(directory.path()).status().await;
