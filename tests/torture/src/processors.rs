@@ -96,7 +96,7 @@ async fn single<S: Store>(job: Attempt<Single, S>) -> JobResult<S> {
         return job.snooze(Duration::from_millis(30));
     }
     // Ends in a transaction wait for locks, ends of their own do not: others wait for both kinds.
-    if job.n % 2 == 0 {
+    if job.n.is_multiple_of(2) {
         let output = result(job.n);
         let tx = job.begin().await?;
         return tx.finish(output).await;

@@ -1,7 +1,8 @@
 //! Where the queue is: a file, or a private server behind networks that can be made bad. Either may lie on a small disk.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use postgres_support::{Cluster, ClusterOptions, Proxy};
 use tokio::process::Command;
@@ -94,6 +95,8 @@ fn through(proxy: &Proxy) -> String {
 #[derive(Debug)]
 pub(crate) struct SmallDisk {
     place: PathBuf,
+    /// Takes it away also if this process is killed: its input ends then.
+    guard: Child,
 }
 
 impl SmallDisk {
@@ -111,7 +114,17 @@ impl SmallDisk {
             .arg(&place)
             .stdin(Stdio::null());
         match mount.output().await {
-            Ok(output) if output.status.success() => Ok(Self { place }),
+            Ok(output) if output.status.success() => {
+                let guard = std::process::Command::new("sh")
+                    // Lazily: a process that is about to end may still have a file open.
+                    .args(["-c", r#"cat >/dev/null; umount -l "$1""#, "guard"])
+                    .arg(&place)
+                    .process_group(0)
+                    .stdin(Stdio::piped())
+                    .spawn()
+                    .map_err(|error| error.to_string())?;
+                Ok(Self { place, guard })
+            }
             Ok(output) => Err(format!(
                 "a small disk cannot be mounted, which needs root: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
@@ -146,7 +159,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a process that is about to end may still have a file open.
-        let _ = std::process::Command::new("umount").arg("-l").arg(&self.place).status();
+        drop(self.guard.stdin.take());
+        // Nothing can be done about a failure.
+        let _ = self.guard.wait();
     }
 }

@@ -225,7 +225,7 @@ impl<S: Store> Torture<S> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(word).arg(serde_json::to_string(&orders)?);
         if let Some(clock) = &self.clock
-            && self.births % 2 == 0
+            && self.births.is_multiple_of(2)
         {
             let ahead = clock.set(&mut command, self.births, self.plan.database);
             *self.counts.entry("wrong clocks").or_default() += 1;

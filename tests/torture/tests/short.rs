@@ -15,7 +15,7 @@ fn holds(database: &str, faults: &str, happened: &str) {
     let left_out = text.lines().find(|line| line.starts_with("left out"));
     assert!(text.contains(happened) || left_out.is_some(), "{text}");
     if let Some(reason) = left_out {
-        println!("{reason}");
+        eprintln!("{reason}");
     }
 }
 
@@ -56,4 +56,23 @@ plans! {
     ended_sessions: "connections", "sessions ended", server;
     a_bad_network: "network", "disturbed", server;
     deaf_listeners: "deaf", "deaf listeners", server;
+}
+
+/// What cannot befall a file, or is no fault at all, is said instead of done.
+#[test]
+fn plans_that_make_no_sense_are_refused() {
+    for (arguments, said) in [
+        (["sqlite", "--faults", "restart"], "cannot befall a file"),
+        (["postgres", "--faults", "rain"], "usage"),
+        (["postgres", "--rounds", "chess"], "the rounds are"),
+        (["mysql", "--seconds", "1"], "usage"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_queuert-torture"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(said), "{text}");
+    }
 }
