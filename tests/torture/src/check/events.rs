@@ -1,6 +1,8 @@
 //! Events match state: what processes are told has happened did happen, and once.
 
-use queuert::{ChainId, JobId, JobStatus};
+use std::collections::HashMap;
+
+use queuert::{ChainId, JobId, JobRecord, JobStatus};
 
 use super::{Audit, completed};
 
@@ -13,11 +15,12 @@ impl Audit<'_> {
     /// Nothing is announced that is not so.
     fn told(&mut self) {
         let facts = self.facts;
+        let jobs: HashMap<JobId, &JobRecord> = facts.jobs.iter().map(|job| (job.id, job)).collect();
         for ((what, id), who) in &facts.events {
             let (Ok(job), Ok(chain)) = (id.parse::<JobId>(), id.parse::<ChainId>()) else {
                 continue;
             };
-            let known = facts.jobs.iter().find(|record| record.id == job);
+            let known = jobs.get(&job).copied();
             let status = facts.chains.get(&chain).map(|record| record.status);
             let noted = |what: &str| facts.has_noted(chain, what);
             let gone = noted("deleting");
