@@ -15,6 +15,7 @@ use crate::core::{Core, count};
 use crate::presence;
 use crate::query::{blockers_of, stored_jobs};
 use crate::row::{self, JOB_COLUMNS, StoredJob};
+use crate::sabotage::Bug;
 use crate::session::{Session, query};
 
 /// When to look again for a due job that was locked: soon, but not in a hot loop.
@@ -357,6 +358,7 @@ pub(crate) async fn standings(
 pub(crate) fn held(standing: Option<&Standing>, fence: Fence) -> Result<(), AbortReason> {
     match standing {
         Some(standing) if standing.fence == Some(fence.as_uuid()) => Ok(()),
+        Some(standing) if standing.fence.is_some() && Bug::Fencing.is_on() => Ok(()),
         standing => Err(lost(standing.map(|standing| standing.status))),
     }
 }

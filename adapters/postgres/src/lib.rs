@@ -92,6 +92,7 @@ mod query_jobs;
 mod query_page;
 mod retention;
 mod row;
+mod sabotage;
 mod session;
 mod settle;
 mod settle_statement;

@@ -17,6 +17,7 @@ use crate::db::{Db, Row, query};
 use crate::json::Batch;
 use crate::presence;
 use crate::row::{self, CHAIN_COLUMNS};
+use crate::sabotage;
 
 pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
     let mut seen = HashSet::new();
@@ -190,8 +191,10 @@ pub(crate) async fn renew(db: &mut Db<'_>, core: &Core, renewals: &[RenewLease])
         if held(renewal) {
             return Renewal::Renewed(now.saturating_add(renewal.lease));
         }
-        let found = rows.get(&renewal.job);
-        Renewal::Lost(lost(found.and_then(|(status, _)| *status)))
+        match self::held(rows.get(&renewal.job), renewal.fence) {
+            Ok(()) => Renewal::Busy,
+            Err(reason) => Renewal::Lost(reason),
+        }
     });
     Ok(answers.collect())
 }
@@ -215,7 +218,9 @@ fn status_and_fence(found: &Row<'_>) -> Result<(Option<JobStatus>, Option<Uuid>)
 
 fn held(found: Option<&(Option<JobStatus>, Option<Uuid>)>, fence: Fence) -> Result<(), AbortReason> {
     match found {
-        Some((Some(JobStatus::Running), Some(held))) if *held == fence.as_uuid() => Ok(()),
+        Some((Some(JobStatus::Running), Some(held))) if *held == fence.as_uuid() || sabotage::fencing_is_off() => {
+            Ok(())
+        }
         found => Err(lost(found.and_then(|(status, _)| *status))),
     }
 }

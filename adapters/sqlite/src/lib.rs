@@ -85,6 +85,7 @@ mod presence;
 mod query;
 mod retention;
 mod row;
+mod sabotage;
 mod settle;
 mod sql;
 mod state;
