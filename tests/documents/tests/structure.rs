@@ -216,6 +216,40 @@ fn every_rust_sample_is_compiled() {
     }
 }
 
+/// Files that the index links to, and all that it should link to.
+#[test]
+fn the_index_of_the_examples_is_complete() {
+    let examples = top().join("examples");
+    let text = std::fs::read_to_string(examples.join("README.md")).unwrap();
+    let links: BTreeSet<&str> = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .collect();
+    for link in &links {
+        assert!(
+            examples.join(link).exists(),
+            "examples/README.md links to {link}, which does not exist"
+        );
+    }
+    let linked = |start: &str| links.iter().any(|link| link.starts_with(start));
+    for entry in std::fs::read_dir(&examples).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        assert!(
+            !entry.path().is_dir() || linked(&format!("{name}/")),
+            "examples/README.md lacks {name}"
+        );
+    }
+    for entry in std::fs::read_dir(examples.join("patterns/src/bin")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            linked(&format!("patterns/src/bin/{name}")),
+            "examples/README.md lacks {name}"
+        );
+    }
+}
+
 #[test]
 fn the_readme_shows_the_two_commands() {
     let text = std::fs::read_to_string(top().join("README.md")).unwrap();

@@ -103,51 +103,33 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(client.wait(chain).await?, "synced");
     }
     println!("  8 clicks at once started {started} chain, and all have its output: synced");
-    let later = client.start(Sync).dedup("customer-7").await?;
-    println!(
-        "  once it has ended, the key is free: deduplicated = {}",
-        later.deduplicated()
-    );
+    let known = client.start(Sync).dedup("customer-7").await?.deduplicated();
+    println!("  once it has ended, the key is free: deduplicated = {known}");
 
     println!("For ever, as an idempotency key:");
-    let first = client.start(Invoice).dedup(Deduplication::forever("request-1")).await?;
+    let once = || Deduplication::forever("request-1");
+    let first = client.start(Invoice).dedup(once()).await?;
     println!("  the first request: invoice {}", client.wait(&first).await?);
-    let again = client.start(Invoice).dedup(Deduplication::forever("request-1")).await?;
+    let again = client.start(Invoice).dedup(once()).await?;
     let (number, known) = (client.wait(&again).await?, again.deduplicated());
     println!("  the same request again: invoice {number}, deduplicated = {known}");
 
     println!("At most once in a while:");
-    let first = client
-        .start(Digest)
-        .dedup(Deduplication::within("digest-of-ada", HOUR))
-        .await?;
+    let hourly = || Deduplication::within("digest-of-ada", HOUR);
+    let first = client.start(Digest).dedup(hourly()).await?;
     client.wait(&first).await?;
     println!("  the first digest: deduplicated = {}", first.deduplicated());
-    let again = client
-        .start(Digest)
-        .dedup(Deduplication::within("digest-of-ada", HOUR))
-        .await?;
-    println!("  another one within the hour: deduplicated = {}", again.deduplicated());
+    let known = client.start(Digest).dedup(hourly()).await?.deduplicated();
+    println!("  another one within the hour: deduplicated = {known}");
 
     println!("A chain that starts its own successor:");
     client.start(CleanUp { run: 1 }).dedup("clean-up").await?;
-    let mut runs = 0;
-    while runs < 3 {
-        let ended = [queuert::JobStatus::Completed];
-        runs = client
-            .list_chains()
-            .starting_with::<CleanUp>()
-            .statuses(ended)
-            .await?
-            .items
-            .len();
+    // An example has to end, so it looks until three runs are done; a service would just go on.
+    while client.list_chains().starting_with::<CleanUp>().await?.items.len() < 4 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let second = client.start(CleanUp { run: 1 }).dedup("clean-up").await?;
-    println!(
-        "  starting a second such series: deduplicated = {}",
-        second.deduplicated()
-    );
+    let known = client.start(CleanUp { run: 1 }).dedup("clean-up").await?.deduplicated();
+    println!("  starting a second such series: deduplicated = {known}");
     workers.stop().await;
     Ok(())
 }

@@ -167,13 +167,13 @@ async fn the_form_leads_to_a_page_of_the_order(shop: Shop) {
 
 async fn what_a_killed_process_was_at_is_done_by_another(shop: Shop) {
     let server = shop.serve("--workers 0 --patience-ms 1").await;
-    let mut first = shop.work("--workers 2 --lease-ms 2000 --print-ms 3600000"); // so it is killed in the middle
+    let mut first = shop.work("--workers 2 --lease-ms 3000 --print-ms 3600000"); // so it is killed in the middle
     let response = order(&server, "Ada", 4).await;
     assert_eq!(response.status(), StatusCode::ACCEPTED);
     let link = location(&response);
     first.logs("copy=1 ").await;
 
-    let second = shop.work("--workers 2 --lease-ms 2000 --print-ms 50");
+    let second = shop.work("--workers 2 --lease-ms 3000 --print-ms 50");
     second.logs("works as").await;
     first.kill().await;
     assert_shipped(&ended(&server, &link).await, 4);
