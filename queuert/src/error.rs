@@ -460,6 +460,7 @@ mod tests {
         let error = JobError::from(Outer(std::io::Error::other("disk on fire")));
         assert_eq!(error.report(), "outer: disk on fire");
         assert_eq!(JobError::from("plain text").report(), "plain text");
+        assert_eq!(JobError::from(AbortReason::Shutdown).report(), "the worker is stopping");
     }
 
     #[test]

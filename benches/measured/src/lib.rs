@@ -3,6 +3,8 @@
 
 mod arguments;
 mod cost;
+#[cfg(feature = "postgres")]
+mod observer;
 mod payload;
 
 use std::collections::BTreeMap;
@@ -12,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 pub use arguments::Arguments;
 pub use cost::{Cost, Stopwatch};
+#[cfg(feature = "postgres")]
+pub use observer::{Counts, OBSERVER, Observer};
 pub use payload::{Letter, Receipt};
 
 /// Any error: a measured program can only say it and stop.

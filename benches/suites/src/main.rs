@@ -1,15 +1,21 @@
 //! `queuert-benches <suite>`: runs a suite, prints a table and, as the last line, the same figures as JSON.
 
+mod chains;
 mod counted;
 mod flushes;
+mod latency;
 mod measure;
 mod memory;
 mod peer;
+mod peers;
+mod plot;
 mod postgres;
 mod report;
+mod scale;
 mod sqlite;
 mod work;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,13 +24,17 @@ use queuert_measured::CORES;
 
 /// Adding a suite is a module with such a function, and a line here.
 const SUITES: &[(&str, MakeSuite)] = &[
+    ("chains", chains::suite),
+    ("latency", latency::suite),
     ("memory", memory::suite),
+    ("peers", peers::suite),
     ("postgres", postgres::suite),
+    ("scale", scale::suite),
     ("sqlite", sqlite::suite),
 ];
 
 /// A case that is stuck should not keep the others waiting.
-const CASE_LIMIT: Duration = Duration::from_secs(240);
+const CASE_LIMIT: Duration = Duration::from_secs(600);
 
 type MakeSuite = fn(&Options) -> Suite;
 
@@ -71,6 +81,14 @@ fn run(options: &Options) -> Result<(), BoxError> {
     let suite = suite(options);
     let Some(name) = &options.case else {
         let results = measure::run(suite, options)?;
+        // Those of a quick look are not for the documentation.
+        let directory = match options.divide {
+            1 => PathBuf::from("docs"),
+            _ => std::env::temp_dir(),
+        };
+        for plot in plot::write(&results, &directory)? {
+            eprintln!("plotted: {}", plot.display());
+        }
         report::print(&results)?;
         return match results.failures.len() {
             0 => Ok(()),

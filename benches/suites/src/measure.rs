@@ -11,9 +11,13 @@ use std::process::{Command, Stdio};
 
 pub(crate) use queuert_measured::{BoxError, Cost, Figure, Report, Stopwatch};
 
+use crate::plot::Plot;
 use crate::{Options, flushes};
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Report, BoxError>> + Send>>;
+
+/// Names the run of a suite to its cases.
+pub(crate) const RUN: &str = "QUEUERT_BENCH_RUN";
 
 /// Cases that are compared with one another.
 pub(crate) struct Suite {
@@ -25,6 +29,8 @@ pub(crate) struct Suite {
     pub(crate) cases: Vec<Case>,
     pub(crate) ratios: Vec<Ratio>,
     pub(crate) limits: Vec<Limit>,
+    /// Drawings of some figures.
+    pub(crate) plots: Vec<Plot>,
 }
 
 /// Something that is run once per round.
@@ -58,15 +64,53 @@ pub(crate) struct Ratio {
     pub(crate) against: Vec<String>,
     /// What was promised.
     pub(crate) wanted: Option<f64>,
+    /// The figures are better the lower they are: the ratio is turned round, so that more is still better.
+    lower: bool,
+    /// What was promised is a bound from above.
+    at_most: bool,
 }
 
 impl Ratio {
-    pub(crate) fn new(name: &str, of: &str, against: &[&str], wanted: Option<f64>) -> Self {
+    pub(crate) fn new(name: &str, of: &str, against: &[impl AsRef<str>], wanted: Option<f64>) -> Self {
         Self {
             name: name.to_owned(),
             of: of.to_owned(),
-            against: against.iter().map(|name| (*name).to_owned()).collect(),
+            against: against.iter().map(|name| name.as_ref().to_owned()).collect(),
             wanted,
+            lower: false,
+            at_most: false,
+        }
+    }
+
+    /// How many times as much as another figure something may be.
+    pub(crate) fn at_most(name: &str, of: &str, against: &str, bound: Option<f64>) -> Self {
+        Self {
+            at_most: true,
+            ..Self::new(name, of, &[against], bound)
+        }
+    }
+
+    /// Whether that is what was promised.
+    pub(crate) fn is_reached(&self, median: f64) -> Option<bool> {
+        let wanted = self.wanted?;
+        Some(if self.at_most {
+            median <= wanted
+        } else {
+            median >= wanted
+        })
+    }
+
+    /// What was promised, as people read it.
+    pub(crate) fn promise(&self) -> String {
+        let sign = if self.at_most { "<= " } else { "" };
+        self.wanted.map_or(String::new(), |wanted| format!("{sign}{wanted:.2}"))
+    }
+
+    /// For times: the best of the others, divided by ours.
+    pub(crate) fn lower(name: &str, of: &str, against: &[impl AsRef<str>], wanted: Option<f64>) -> Self {
+        Self {
+            lower: true,
+            ..Self::new(name, of, against, wanted)
         }
     }
 
@@ -74,32 +118,71 @@ impl Ratio {
     pub(crate) fn values(&self, rows: &[Row]) -> Option<(Vec<f64>, String)> {
         let of = rows.iter().find(|row| row.name == self.of)?;
         let against = rows.iter().filter(|row| self.against.contains(&row.name));
-        let best = against.max_by(|one, other| one.median().total_cmp(&other.median()))?;
+        let worth = |row: &&Row| if self.lower { -row.median() } else { row.median() };
+        let best = against.max_by(|one, other| worth(one).total_cmp(&worth(other)))?;
         // A round in which one of the two has failed has no ratio.
-        let values = of
-            .values
-            .iter()
-            .filter_map(|(round, of)| Some(of / best.values.get(round)?));
+        let values = of.values.iter().filter_map(|(round, of)| {
+            let best = best.values.get(round)?;
+            Some(if self.lower { best / of } else { of / best })
+        });
         let values: Vec<f64> = values.collect();
         (!values.is_empty()).then(|| (values, best.name.clone()))
     }
 }
 
-/// A cost that must not be higher than was promised.
+/// A cost, or a figure itself, that must not be higher than was promised, or not lower.
 pub(crate) struct Limit {
     pub(crate) name: &'static str,
-    /// The figure whose cost it is.
-    pub(crate) of: &'static str,
-    pub(crate) cost: fn(&Cost) -> Option<f64>,
-    pub(crate) at_most: f64,
+    /// The figure that is meant, or whose cost it is.
+    pub(crate) of: String,
+    cost: Option<fn(&Cost) -> Option<f64>>,
+    pub(crate) bound: f64,
+    /// Whether more is better.
+    pub(crate) at_least: bool,
 }
 
 impl Limit {
+    pub(crate) fn of_cost(
+        name: &'static str,
+        of: impl Into<String>,
+        cost: fn(&Cost) -> Option<f64>,
+        at_most: f64,
+    ) -> Self {
+        Self {
+            name,
+            of: of.into(),
+            cost: Some(cost),
+            bound: at_most,
+            at_least: false,
+        }
+    }
+
+    /// Of a figure itself.
+    pub(crate) fn at_least(name: &'static str, of: impl Into<String>, bound: f64) -> Self {
+        Self {
+            name,
+            of: of.into(),
+            cost: None,
+            bound,
+            at_least: true,
+        }
+    }
+
     /// Its values, sorted; `None` if it was not measured.
     pub(crate) fn values(&self, rows: &[Row]) -> Option<Vec<f64>> {
         let row = rows.iter().find(|row| row.name == self.of)?;
-        let values = sorted(row.costs.iter().filter_map(self.cost));
+        let values = match self.cost {
+            Some(cost) => sorted(row.costs.iter().filter_map(cost)),
+            None => sorted(row.values.values().copied()),
+        };
         (!values.is_empty()).then_some(values)
+    }
+
+    pub(crate) fn is_kept(&self, median: f64) -> bool {
+        match self.at_least {
+            true => median >= self.bound,
+            false => median <= self.bound,
+        }
     }
 }
 
@@ -133,6 +216,7 @@ pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
     pub(crate) ratios: Vec<Ratio>,
     pub(crate) limits: Vec<Limit>,
+    pub(crate) plots: Vec<Plot>,
     /// What went wrong, in words.
     pub(crate) failures: Vec<String>,
 }
@@ -191,12 +275,15 @@ pub(crate) fn run(suite: Suite, options: &Options) -> Result<Results, BoxError> 
         rows,
         ratios: suite.ratios,
         limits: suite.limits,
+        plots: suite.plots,
         failures,
     })
 }
 
 fn run_apart(case: &str, options: &Options) -> Result<Report, BoxError> {
     let mut command = Command::new(std::env::current_exe()?);
+    // So that a case knows what an earlier round has prepared.
+    command.env(RUN, std::process::id().to_string());
     command.args([&options.suite, "--case", case, "--divide", &options.divide.to_string()]);
     report_of(command, case)
 }

@@ -95,6 +95,7 @@ pub(crate) fn suite(options: &Options) -> Suite {
         cases,
         ratios: Vec::new(),
         limits: Vec::new(),
+        plots: Vec::new(),
     }
 }
 

@@ -106,10 +106,10 @@ fn print_ratios(out: &mut impl Write, results: &Results) -> io::Result<()> {
             ratio.name,
             quantile(&values, 0.0),
             quantile(&values, 1.0),
-            ratio.wanted.map_or(String::new(), |wanted| format!("{wanted:.2}")),
-            match ratio.wanted {
-                Some(wanted) if median >= wanted => "reached",
-                Some(_) => "missed",
+            ratio.promise(),
+            match ratio.is_reached(median) {
+                Some(true) => "reached",
+                Some(false) => "missed",
                 None => "",
             },
         )?;
@@ -129,7 +129,7 @@ fn print_limits(out: &mut impl Write, results: &Results) -> io::Result<()> {
     writeln!(
         out,
         "\n| {:<50} | {:>8} | {:>8} | {:>8} | {:>8} | {:<7} |",
-        "limit", "median", "min", "max", "at most", ""
+        "limit", "median", "min", "max", "bound", ""
     )?;
     writeln!(
         out,
@@ -145,8 +145,11 @@ fn print_limits(out: &mut impl Write, results: &Results) -> io::Result<()> {
             fine_digits(median),
             fine_digits(quantile(&values, 0.0)),
             fine_digits(quantile(&values, 1.0)),
-            fine_digits(limit.at_most),
-            if median <= limit.at_most { "kept" } else { "broken" },
+            match limit.at_least {
+                true => format!(">= {}", fine_digits(limit.bound)),
+                false => fine_digits(limit.bound),
+            },
+            if limit.is_kept(median) { "kept" } else { "broken" },
         )?;
     }
     Ok(())
@@ -248,7 +251,7 @@ fn ratio_json(ratio: &Ratio, results: &Results) -> Option<Value> {
         "min": quantile(&values, 0.0),
         "max": quantile(&values, 1.0),
         "wanted": ratio.wanted,
-        "reached": ratio.wanted.map(|wanted| median >= wanted),
+        "reached": ratio.is_reached(median),
     }))
 }
 
@@ -261,7 +264,8 @@ fn limit_json(limit: &Limit, results: &Results) -> Option<Value> {
         "median": median,
         "min": quantile(&values, 0.0),
         "max": quantile(&values, 1.0),
-        "at_most": limit.at_most,
-        "kept": median <= limit.at_most,
+        "bound": limit.bound,
+        "at_least": limit.at_least,
+        "kept": limit.is_kept(median),
     }))
 }

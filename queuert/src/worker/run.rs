@@ -3,8 +3,8 @@
 use std::collections::btree_map::Entry;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,7 +17,8 @@ use super::middleware::{AttemptContext, Next};
 use super::runtime::{InFlight, Runtime, TypeRuntime, contained, panic_message};
 use super::settler::SettleRequest;
 use super::signal::{AbortHandle, AbortReason};
-use crate::adapter::{AttemptSpan, Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
+use super::slots::Slot;
+use crate::adapter::{Applied, AttemptSpan, Authority, ClaimedJob, NewJob, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Transaction, report};
 use crate::effects::Effects;
 use crate::error::{Error, JobError, StateError, Verdict, shorten};
@@ -26,15 +27,23 @@ use crate::job::JobStatus;
 use crate::settings::LeaseSettings;
 use crate::time::Schedule;
 
+/// What is left when an attempt has ended.
+pub(crate) struct Ended<S: StateAdapter> {
+    pub(crate) info: Arc<AttemptInfo>,
+    pub(crate) outcome: AttemptOutcome,
+    /// The next job of the chain, if it was handed over.
+    pub(crate) next: Option<Attempt<S>>,
+}
+
 /// Runs a claimed job.
-pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> (Arc<AttemptInfo>, AttemptOutcome) {
+pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> Ended<S> {
     let started = Instant::now();
     let processor = Arc::clone(&attempt.job_type);
     let hub = attempt.runtime.client.hub();
     hub.emit_with(|| Event::AttemptStarted(attempt.info().clone()));
     let mut span = hub.observe(|adapter| adapter.attempt_span(attempt.info())).flatten();
     let end = attempt.run(&processor, span.as_deref_mut()).await;
-    let outcome = attempt.settle(end, &processor).await;
+    let (outcome, next) = attempt.settle(end, &processor).await;
     if let Some(span) = &mut span {
         hub.observe(|_| span.end(&outcome));
     }
@@ -43,7 +52,11 @@ pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> (Arc<At
         outcome: outcome.clone(),
         duration: started.elapsed(),
     });
-    (Arc::clone(&attempt.shared.info), outcome)
+    Ended {
+        info: Arc::clone(&attempt.shared.info),
+        outcome,
+        next,
+    }
 }
 
 /// How the processor's part ended.
@@ -59,7 +72,7 @@ enum End<S: StateAdapter> {
 
 /// What the store made of the end of an attempt.
 enum Written {
-    Done,
+    Done(Applied),
     Lost(AbortReason),
     Refused(Error),
     Failed(StateError),
@@ -69,15 +82,25 @@ enum Written {
 
 /// An attempt that this process has claimed.
 pub(crate) struct Attempt<S: StateAdapter> {
-    runtime: Arc<Runtime<S>>,
+    pub(super) runtime: Arc<Runtime<S>>,
     job_type: Arc<TypeRuntime<S>>,
-    shared: Arc<Shared<S>>,
+    pub(super) shared: Arc<Shared<S>>,
+    /// The worker that has it, until the end is on its way to the store.
+    slot: Mutex<Option<Slot>>,
+    /// How many more jobs of its chain may be handed over before the chain gets in line again.
+    pub(super) steps_left: u32,
 }
+
+/// How many jobs of a chain may run one after the other before it gets in line again. Others wait longer for it, and the
+/// chain ends sooner; a job that waits is passed by at most this many steps of each chain that was claimed before it.
+pub(crate) const STEPS_IN_A_TURN: u32 = 8;
 
 impl<S: StateAdapter> Attempt<S> {
     /// Takes charge of a claimed job: from here on its lease is renewed. `claimed_at` is the moment before the claim was
     /// sent: the lease cannot end before it plus the lease's duration.
-    pub(crate) fn new(runtime: &Arc<Runtime<S>>, claimed: ClaimedJob, claimed_at: Instant) -> Option<Self> {
+    ///
+    /// `steps` is how many jobs of its chain may run in this turn, with this one.
+    pub(crate) fn new(runtime: &Arc<Runtime<S>>, claimed: ClaimedJob, claimed_at: Instant, steps: u32) -> Option<Self> {
         let ClaimedJob { job, blockers } = claimed;
         // An adapter that breaks its contract here leaves a job that nobody can settle; its lease will expire.
         let fence = job.lease.as_ref()?.fence;
@@ -129,7 +152,15 @@ impl<S: StateAdapter> Attempt<S> {
             runtime: Arc::clone(runtime),
             job_type,
             shared,
+            slot: Mutex::new(None),
+            steps_left: steps.saturating_sub(1),
         })
+    }
+
+    /// A worker has it now.
+    pub(crate) fn on(self, slot: Slot) -> Self {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(slot);
+        self
     }
 
     /// Waits until the attempt is told to stop.
@@ -202,15 +233,15 @@ impl<S: StateAdapter> Attempt<S> {
         }
     }
 
-    async fn settle(&self, end: End<S>, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+    async fn settle(&self, end: End<S>, job_type: &TypeRuntime<S>) -> (AttemptOutcome, Option<Self>) {
         if let Some(attempt) = self.runtime.in_flight().get_mut(&self.shared.record.id)
             && attempt.fence == self.shared.fence
         {
             attempt.settling = true;
         }
-        match end {
+        let outcome = match end {
             End::Returned(result) => match *result {
-                Ok(completion) => self.complete(completion, job_type).await,
+                Ok(completion) => return self.complete(completion, job_type).await,
                 Err(error) => self.fail(error, job_type).await,
             },
             End::Panicked(message) => {
@@ -223,14 +254,15 @@ impl<S: StateAdapter> Attempt<S> {
             }
             End::Dropped(AbortReason::Shutdown) | End::Killed => self.release().await,
             End::Dropped(reason) => AttemptOutcome::Aborted(reason),
-        }
+        };
+        (outcome, None)
     }
 
-    async fn complete(&self, completion: Completion<S>, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+    async fn complete(&self, completion: Completion<S>, job_type: &TypeRuntime<S>) -> (AttemptOutcome, Option<Self>) {
         let Completion { job, fence, kind, how } = completion;
         if job != self.shared.record.id || fence != self.shared.fence {
             let message = format!("the processor returned the completion of another attempt, of job {job}");
-            return self.fail(JobError::from(message), job_type).await;
+            return (self.fail(JobError::from(message), job_type).await, None);
         }
         // Snoozing may well follow a look that was not worth keeping.
         if self.shared.abandoned.load(Ordering::Relaxed)
@@ -240,23 +272,43 @@ impl<S: StateAdapter> Attempt<S> {
             let hub = self.runtime.client.hub();
             job_type.advice.dropped_transaction(hub, &self.info().job.type_name);
         }
-        let written = match how {
-            How::Grouped(outcome) => self.write(outcome).await,
+        match how {
+            How::Grouped(mut outcome) => {
+                let asked_at = Instant::now();
+                let expected = self.ask_for_next(&mut outcome);
+                let written = self.write(outcome).await;
+                self.completed(written, kind, job_type, expected, asked_at).await
+            }
             How::Written(transaction) => match self.commit(*transaction).await {
-                Ok(()) => Written::Done,
-                Err(error) => return self.fail_after_commit(error, &kind, job_type).await,
+                Ok(()) => (completed(kind), None),
+                Err(error) => (self.fail_after_commit(error, &kind, job_type).await, None),
             },
-        };
+        }
+    }
+
+    async fn completed(
+        &self,
+        written: Written,
+        kind: CompletionKind,
+        job_type: &TypeRuntime<S>,
+        expected: Option<Box<NewJob>>,
+        asked_at: Instant,
+    ) -> (AttemptOutcome, Option<Self>) {
         match written {
-            Written::Done | Written::Before(_) => completed(kind),
-            Written::Lost(reason) => self.lost(reason),
-            Written::Refused(error) => self.fail(error.into(), job_type).await,
+            Written::Done(applied) => {
+                let next = self.handed_over(expected, applied.handed_over);
+                let next = next.and_then(|next| Self::new(&self.runtime, next, asked_at, self.steps_left));
+                (completed(kind), next)
+            }
+            Written::Before(_) => (completed(kind), self.find_next(expected).await),
+            Written::Lost(reason) => (self.lost(reason), None),
+            Written::Refused(error) => (self.fail(error.into(), job_type).await, None),
             Written::Failed(error) => {
                 let (outcome, ended) = self.judge(&error.into(), job_type);
                 match self.write(outcome).await {
                     // The store had taken the completion and only its answer was lost.
-                    Written::Before(JobStatus::Completed) => completed(kind),
-                    written => self.failed(written, ended),
+                    Written::Before(JobStatus::Completed) => (completed(kind), self.find_next(expected).await),
+                    written => (self.failed(written, ended), None),
                 }
             }
         }
@@ -310,7 +362,7 @@ impl<S: StateAdapter> Attempt<S> {
     /// How an attempt ended whose failure was to be written as `ended`.
     fn failed(&self, written: Written, ended: AttemptOutcome) -> AttemptOutcome {
         match written {
-            Written::Done | Written::Before(_) => ended,
+            Written::Done(_) | Written::Before(_) => ended,
             Written::Lost(reason) => self.lost(reason),
             // Nothing was written, so nothing may be claimed: the lease will expire, and that counts the attempt.
             Written::Refused(_) | Written::Failed(_) => AttemptOutcome::Aborted(AbortReason::Error),
@@ -375,12 +427,13 @@ impl<S: StateAdapter> Attempt<S> {
             job: self.info().job.clone(),
             reply,
         };
-        let _ending = self.runtime.slots.ending();
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ending = self.runtime.slots.ending(slot);
         if self.runtime.settlements.send(request).is_err() {
             return Written::Lost(AbortReason::Shutdown);
         }
         match answer.await {
-            Ok(Ok(Settled::Applied(_))) => Written::Done,
+            Ok(Ok(Settled::Applied(applied))) => Written::Done(applied),
             Ok(Ok(Settled::Repeated(status))) => Written::Before(status),
             Ok(Ok(Settled::Lost(reason))) => Written::Lost(reason),
             Ok(Ok(Settled::Refused(refusal))) => Written::Refused(refusal.into()),

@@ -46,6 +46,9 @@ impl fmt::Display for AbortReason {
     }
 }
 
+/// A processor that stops because its signal fired returns the reason: `return Err(reason.into())`.
+impl std::error::Error for AbortReason {}
+
 /// Fires once, with a reason, when an attempt should stop. Await it, poll it, or hand a clone to a task.
 ///
 /// ```

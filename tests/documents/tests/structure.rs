@@ -177,12 +177,19 @@ fn named_paths(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn the_documents_name_what_exists() {
     let mut count = 0;
-    for document in ["README.md", "ARCHITECTURE.md", "DESIGN.md", "CONTRIBUTING.md"] {
-        let text = std::fs::read_to_string(top().join(document)).unwrap();
+    let mut documents: Vec<_> = ["README.md", "ARCHITECTURE.md", "DESIGN.md", "CONTRIBUTING.md"]
+        .map(|name| top().join(name))
+        .into();
+    let pages = std::fs::read_dir(top().join("docs")).unwrap();
+    let pages = pages.map(|page| page.unwrap().path());
+    documents.extend(pages.filter(|page| page.extension().is_some_and(|extension| extension == "md")));
+    for document in documents {
+        let text = std::fs::read_to_string(&document).unwrap();
         for path in named_paths(&text) {
             assert!(
                 top().join(path).exists(),
-                "{document} names {path}, which does not exist"
+                "{} names {path}, which does not exist",
+                document.display()
             );
             count += 1;
         }

@@ -2,6 +2,8 @@
 //! prepared them, so they cannot differ, and run on held connections with the same settings. What is bound to them is
 //! made before the clock runs, as far as it is known by then.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use queuert::adapter::{Authority, ClaimJobs, ClaimType, NewChain, NewJob, Outcome, Settlement, StateAdapter};
@@ -10,6 +12,7 @@ use queuert_measured::{Letter, Receipt};
 use queuert_postgres::PostgresState;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqlSafeStr, SqlStr};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::ours::{SendLetter, fill};
@@ -25,7 +28,7 @@ const LOCK_NOT_AVAILABLE: &str = "55P03";
 const STEP: Duration = Duration::from_secs(60);
 
 /// The statements, and what is needed to run them.
-struct Bare {
+pub(super) struct Bare {
     start: SqlStr,
     claim: SqlStr,
     settle: SqlStr,
@@ -35,7 +38,7 @@ struct Bare {
 
 impl Bare {
     /// Lets the adapter do everything once, on its only connection, and reads what it has prepared there.
-    async fn capture(server: &mut Server, batch: usize) -> Result<Self, BoxError> {
+    pub(super) async fn capture(server: &mut Server, batch: usize) -> Result<Self, BoxError> {
         let state = server.state(Some(1)).await?;
         do_everything_once(&state, batch).await?;
         let mut connection = state.pool().acquire().await?;
@@ -64,11 +67,16 @@ impl Bare {
         })
     }
 
-    async fn connect(&self) -> Result<PgConnection, BoxError> {
+    pub(super) async fn connect(&self) -> Result<PgConnection, BoxError> {
         Ok(PgConnection::connect_with(&self.options).await?)
     }
 
-    async fn claim(&self, connection: &mut PgConnection, batch: usize, fence: Uuid) -> Result<Vec<Uuid>, BoxError> {
+    pub(super) async fn claim(
+        &self,
+        connection: &mut PgConnection,
+        batch: usize,
+        fence: Uuid,
+    ) -> Result<Vec<Uuid>, BoxError> {
         let claim = sqlx::query(self.claim.clone())
             .bind(vec![self.letter_type])
             .bind(i64::try_from(batch)?)
@@ -84,7 +92,7 @@ impl Bare {
         Ok(ids.collect::<Result<_, _>>()?)
     }
 
-    async fn settle(
+    pub(super) async fn settle(
         &self,
         connection: &mut PgConnection,
         ends: &Ends,
@@ -113,7 +121,7 @@ impl Bare {
 }
 
 /// What the ends of all batches have in common.
-struct Ends {
+pub(super) struct Ends {
     kinds: Vec<i16>,
     workers: Vec<&'static str>,
     outputs: Vec<Option<String>>,
@@ -122,7 +130,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(size: usize) -> Result<Self, BoxError> {
+    pub(super) fn new(size: usize) -> Result<Self, BoxError> {
         let output = |number: usize| serde_json::to_string(&Receipt::of(&Letter::new(number as u64))).map(Some);
         Ok(Self {
             kinds: vec![0; size],
@@ -134,7 +142,7 @@ impl Ends {
     }
 }
 
-fn id() -> Uuid {
+pub(super) fn id() -> Uuid {
     Uuid::from_u128(fastrand::u128(..))
 }
 
@@ -166,8 +174,8 @@ async fn do_everything_once(state: &PostgresState, batch: usize) -> Result<(), B
 }
 
 /// What one start of a thousand chains binds.
-struct Starts {
-    ids: Vec<Uuid>,
+pub(super) struct Starts {
+    pub(super) ids: Vec<Uuid>,
     types: Vec<i32>,
     priorities: Vec<i16>,
     max_attempts: Vec<Option<i64>>,
@@ -175,48 +183,56 @@ struct Starts {
     inputs: Vec<String>,
 }
 
-/// Ids as the library makes them: they grow.
-fn ids(first: u128, batch: impl Iterator<Item = u64>) -> Vec<Uuid> {
-    batch
-        .map(|number| Uuid::from_u128(first + u128::from(number)))
-        .collect()
+impl Starts {
+    /// The ids grow, as the library's do.
+    pub(super) fn new(bare: &Bare, first: u128, batch: Range<u64>) -> Result<Self, BoxError> {
+        let size = batch.clone().count();
+        let inputs = batch
+            .clone()
+            .map(|number| serde_json::to_string(&SendLetter(Letter::new(number))));
+        Ok(Self {
+            inputs: inputs.collect::<Result<_, _>>()?,
+            ids: batch
+                .map(|number| Uuid::from_u128(first + u128::from(number)))
+                .collect(),
+            types: vec![bare.letter_type; size],
+            priorities: vec![0; size],
+            max_attempts: vec![None; size],
+            traces: vec![None; size],
+        })
+    }
+
+    pub(super) async fn run(&self, bare: &Bare, connection: &mut PgConnection) -> Result<(), BoxError> {
+        let start = sqlx::query(bare.start.clone())
+            .bind(&self.ids)
+            .bind(&self.types)
+            .bind(&self.priorities)
+            .bind(&self.max_attempts)
+            .bind(&self.traces)
+            .bind(&self.inputs)
+            .bind(i64::try_from(STEP.as_micros())?);
+        start.execute(connection).await?;
+        Ok(())
+    }
 }
+
+/// Larger than the ids that the library makes meanwhile.
+pub(super) const FIRST_ID: u128 = 0x7fff_ffff_ffff_7000_8000_0000_0000_0000;
 
 pub(super) async fn start(chains: usize) -> Result<Report, BoxError> {
     let mut server = Server::clean().await?;
     let bare = Bare::capture(&mut server, BATCH).await?;
     let state = server.state(None).await?;
     fill(&queuert::Client::new(state.clone()), chains).await?;
-    let first = Uuid::parse_str("7fffffff-ffff-7000-8000-000000000000")?.as_u128();
     let mut made = Vec::new();
     for batch in batches(chains, BATCH) {
-        let size = batch.clone().count();
-        let inputs = batch
-            .clone()
-            .map(|number| serde_json::to_string(&SendLetter(Letter::new(number))));
-        made.push(Starts {
-            inputs: inputs.collect::<Result<_, _>>()?,
-            ids: ids(first, batch),
-            types: vec![bare.letter_type; size],
-            priorities: vec![0; size],
-            max_attempts: vec![None; size],
-            traces: vec![None; size],
-        });
+        made.push(Starts::new(&bare, FIRST_ID, batch)?);
     }
     let mut connection = bare.connect().await?;
-    let step = i64::try_from(STEP.as_micros())?;
     let before = server.counts().await?;
     let stopwatch = Stopwatch::start();
     for starts in &made {
-        let start = sqlx::query(bare.start.clone())
-            .bind(&starts.ids)
-            .bind(&starts.types)
-            .bind(&starts.priorities)
-            .bind(&starts.max_attempts)
-            .bind(&starts.traces)
-            .bind(&starts.inputs)
-            .bind(step);
-        start.execute(&mut connection).await?;
+        starts.run(&bare, &mut connection).await?;
     }
     let mut figure = stopwatch.rate(BARE_START, "chains/s", chains);
     server.cost_since(&before, &mut figure).await?;
@@ -228,12 +244,67 @@ pub(super) async fn start(chains: usize) -> Result<Report, BoxError> {
         .flat_map(|starts| &starts.ids)
         .map(|id| JobId::from_uuid(*id))
         .collect();
+    check_stored(&state, &started).await?;
+    state.close().await;
+    server.described(Report::from(vec![figure])).await
+}
+
+async fn check_stored(state: &PostgresState, started: &[JobId]) -> Result<(), BoxError> {
     for ids in started.chunks(BATCH) {
         let found = state.get_jobs(None, ids).await?;
         if found.len() != ids.len() || found.iter().any(|job| job.input.as_str().len() < 100) {
             return Err("bare statements started something else".into());
         }
     }
+    Ok(())
+}
+
+/// One connection per task, for so long: what a single start can be.
+pub(super) async fn singles(
+    name: &'static str,
+    backlog: usize,
+    tasks: usize,
+    time: Duration,
+) -> Result<Report, BoxError> {
+    let mut server = Server::clean().await?;
+    let bare = Arc::new(Bare::capture(&mut server, BATCH).await?);
+    let state = server.state(None).await?;
+    fill(&queuert::Client::new(state.clone()), backlog).await?;
+    let mut held = Vec::new();
+    for _ in 0..tasks {
+        held.push(bare.connect().await?);
+    }
+    let before = server.counts().await?;
+    let stopwatch = Stopwatch::start();
+    let begun = Instant::now();
+    let running: Vec<_> = (0_u64..)
+        .zip(held)
+        .map(|(task, mut connection)| {
+            let bare = Arc::clone(&bare);
+            tokio::spawn(async move {
+                let mut started = Vec::new();
+                for number in task << 32.. {
+                    if begun.elapsed() >= time {
+                        break;
+                    }
+                    let start = Starts::new(&bare, FIRST_ID, number..number + 1)?;
+                    start.run(&bare, &mut connection).await?;
+                    started.push(JobId::from_uuid(start.ids[0]));
+                }
+                Ok::<_, BoxError>(started)
+            })
+        })
+        .collect();
+    let mut started = Vec::new();
+    for task in running {
+        started.extend(task.await??);
+    }
+    let mut figure = stopwatch.rate(name, "chains/s", started.len());
+    server.cost_since(&before, &mut figure).await?;
+    if let Some(cost) = &mut figure.cost {
+        cost.connections = Some(tasks as f64);
+    }
+    check_stored(&state, &started).await?;
     state.close().await;
     server.described(Report::from(vec![figure])).await
 }
@@ -245,7 +316,7 @@ pub(super) async fn drain(
     batch: usize,
 ) -> Result<Report, BoxError> {
     let mut server = Server::clean().await?;
-    let bare = std::sync::Arc::new(Bare::capture(&mut server, batch).await?);
+    let bare = Arc::new(Bare::capture(&mut server, batch).await?);
     let state = server.state(None).await?;
     let started: Vec<ChainId> = fill(&queuert::Client::new(state.clone()), jobs).await?;
     let mut held = Vec::new();
@@ -257,7 +328,7 @@ pub(super) async fn drain(
     let running: Vec<_> = held
         .into_iter()
         .map(|(mut connection, ends)| {
-            let bare = std::sync::Arc::clone(&bare);
+            let bare = Arc::clone(&bare);
             tokio::spawn(async move {
                 loop {
                     let fence = id();

@@ -106,57 +106,24 @@ impl Flat {
         Ok(())
     }
 
-    async fn run(&mut self, text: &str) -> Result<(), BoxError> {
-        let text = text.replace("{schema}", SCHEMA);
-        sqlx::raw_sql(AssertSqlSafe(text))
-            .execute(&mut self.server.connection)
-            .await?;
-        Ok(())
-    }
-
     async fn clear(&mut self) -> Result<(), BoxError> {
-        self.run("TRUNCATE {schema}.job, {schema}.ready; ANALYZE {schema}.job, {schema}.ready")
-            .await
-    }
-
-    /// Writes jobs, and what `rest` makes of the rows `new(id, type_id, at)`.
-    async fn write(&mut self, type_name: &str, jobs: usize, rest: &str) -> Result<(), BoxError> {
-        self.run(&format!(
-            "INSERT INTO {{schema}}.job_type (name) VALUES ('{type_name}') ON CONFLICT DO NOTHING; \
-             WITH new AS MATERIALIZED (SELECT gen_random_uuid() AS id, t.id AS type_id, \
-               (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 1000000 AS at \
-               FROM generate_series(1, {jobs}), {{schema}}.job_type AS t WHERE t.name = '{type_name}'), \
-             job AS (INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
-               created_at, blockers, priority, keyed, input) \
-               SELECT id, id, 0, type_id, type_id, at, at, 0, 0, false, repeat('x', 150) FROM new) {rest}; \
-             ANALYZE {{schema}}.job, {{schema}}.ready, {{schema}}.later, {{schema}}.running, {{schema}}.result"
-        ))
-        .await
+        self.server.maker().clear().await
     }
 
     async fn ready(&mut self, type_name: &str, jobs: usize) -> Result<(), BoxError> {
-        let rest = "INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited) \
-                    SELECT id, at, at, type_id, 0, 0, 0, false FROM new";
-        self.write(type_name, jobs, rest).await
+        self.server.maker().ready(type_name, jobs).await
     }
 
     async fn later(&mut self, jobs: usize) -> Result<(), BoxError> {
-        let rest = "INSERT INTO {schema}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited) \
-                    SELECT id, at + 86400000000, type_id, 0, 0, 0, false FROM new";
-        self.write(SendLetter::NAME, jobs, rest).await
+        self.server.maker().later(SendLetter::NAME, jobs).await
     }
 
     async fn finished(&mut self, jobs: usize) -> Result<(), BoxError> {
-        let rest = "INSERT INTO {schema}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, \
-                    claims, final, output) SELECT id, at, at, at, type_id, 1, 1, true, repeat('y', 50) FROM new";
-        self.write(SendLetter::NAME, jobs, rest).await
+        self.server.maker().finished(SendLetter::NAME, jobs).await
     }
 
     async fn running(&mut self, jobs: usize) -> Result<(), BoxError> {
-        let rest = "INSERT INTO {schema}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, \
-                    priority, awaited, fence, owner) SELECT id, at + 86400000000, at, at, type_id, 1, 1, 0, false, \
-                    gen_random_uuid(), 'another-worker' FROM new";
-        self.write(SendLetter::NAME, jobs, rest).await
+        self.server.maker().running(SendLetter::NAME, jobs).await
     }
 
     /// Reads the plan of a claim, and times some.

@@ -7,6 +7,7 @@ use queuert::{Attempt, ChainId, Client, Fence, JobType, JobTypes, Payload, Worke
 use queuert_measured::{Letter, Receipt};
 use queuert_postgres::PostgresState;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::server::Server;
@@ -19,9 +20,12 @@ use crate::work::{Countdown, batches, check_completed};
 const VERB_BATCH: usize = 100;
 const VERB_TASKS: usize = 2;
 
+/// Statements are prepared and connections opened before the clock runs.
+pub(crate) const WARM_UP: Duration = Duration::from_millis(200);
+
 /// Does nothing.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct SendLetter(pub(super) Letter);
+pub(crate) struct SendLetter(pub(crate) Letter);
 
 #[derive(JobTypes)]
 enum Letters {
@@ -29,7 +33,7 @@ enum Letters {
     SendLetter(SendLetter),
 }
 
-pub(super) async fn fill<S: StateAdapter>(client: &Client<S>, chains: usize) -> Result<Vec<ChainId>, BoxError> {
+pub(crate) async fn fill<S: StateAdapter>(client: &Client<S>, chains: usize) -> Result<Vec<ChainId>, BoxError> {
     let mut ids = Vec::with_capacity(chains);
     for batch in batches(chains, BATCH) {
         let letters = batch.map(|number| SendLetter(Letter::new(number)));
@@ -39,7 +43,7 @@ pub(super) async fn fill<S: StateAdapter>(client: &Client<S>, chains: usize) -> 
     Ok(ids)
 }
 
-async fn report(mut figure: Figure, state: &PostgresState, mut server: Server) -> Result<Report, BoxError> {
+pub(crate) async fn report(mut figure: Figure, state: &PostgresState, mut server: Server) -> Result<Report, BoxError> {
     if let Some(cost) = &mut figure.cost {
         cost.connections = Some(f64::from(state.pool().size()));
     }
@@ -60,7 +64,7 @@ pub(super) async fn start(chains: usize) -> Result<Report, BoxError> {
     report(figure, &state, server).await
 }
 
-pub(super) async fn drain(name: &'static str, jobs: usize, concurrency: usize) -> Result<Report, BoxError> {
+pub(crate) async fn drain(name: &'static str, jobs: usize, concurrency: usize) -> Result<Report, BoxError> {
     let mut server = Server::clean().await?;
     // The calls are counted in a small round of their own: the counter's lock has no place in the measured one.
     let state = server.state(None).await?;
@@ -86,6 +90,65 @@ pub(super) async fn drain(name: &'static str, jobs: usize, concurrency: usize) -
     report(figure, &state, server).await
 }
 
+/// Single starts by so many tasks, for so long. Gives how many there were.
+pub(crate) async fn start_singly<S: StateAdapter>(
+    client: &Client<S>,
+    tasks: usize,
+    time: Duration,
+) -> Result<Vec<ChainId>, BoxError> {
+    let begun = Instant::now();
+    let running: Vec<_> = (0..tasks)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let mut started = Vec::new();
+                while begun.elapsed() < time {
+                    let letter = SendLetter(Letter::new(started.len() as u64));
+                    started.push(client.start(letter).await?.id());
+                }
+                Ok::<_, queuert::Error>(started)
+            })
+        })
+        .collect();
+    let mut started = Vec::new();
+    for task in running {
+        started.extend(task.await??);
+    }
+    Ok(started)
+}
+
+/// Every one of them is stored.
+pub(crate) async fn check_started<S: StateAdapter>(state: &S, chains: &[ChainId]) -> Result<(), BoxError> {
+    let mut found = 0;
+    for ids in chains.chunks(BATCH) {
+        found += state.get_chains(None, ids).await?.len();
+    }
+    match found == chains.len() {
+        true => Ok(()),
+        false => Err(format!("{} chains were started, {found} are stored", chains.len()).into()),
+    }
+}
+
+pub(super) async fn singles(
+    name: &'static str,
+    backlog: usize,
+    tasks: usize,
+    time: Duration,
+) -> Result<Report, BoxError> {
+    let mut server = Server::clean().await?;
+    let state = server.state(None).await?;
+    let client = Client::new(state.clone());
+    fill(&client, backlog).await?;
+    start_singly(&client, tasks, WARM_UP).await?;
+    let before = server.counts().await?;
+    let stopwatch = Stopwatch::start();
+    let started = start_singly(&client, tasks, time).await?;
+    let mut figure = stopwatch.rate(name, "chains/s", started.len());
+    server.cost_since(&before, &mut figure).await?;
+    check_started(&state, &started).await?;
+    report(figure, &state, server).await
+}
+
 /// Starts chains and drains them one after the other: all that a job writes.
 pub(super) async fn whole(jobs: usize) -> Result<Report, BoxError> {
     let mut server = Server::clean().await?;
@@ -101,7 +164,11 @@ pub(super) async fn whole(jobs: usize) -> Result<Report, BoxError> {
     report(figure, &state, server).await
 }
 
-async fn run_out<S: StateAdapter>(client: &Client<S>, jobs: usize, concurrency: usize) -> Result<(), BoxError> {
+pub(crate) async fn run_out<S: StateAdapter>(
+    client: &Client<S>,
+    jobs: usize,
+    concurrency: usize,
+) -> Result<(), BoxError> {
     let countdown = Countdown::new(jobs);
     let counting = countdown.clone();
     let workers = client

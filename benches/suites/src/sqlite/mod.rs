@@ -96,6 +96,7 @@ pub(crate) fn suite(options: &Options) -> Suite {
         cases,
         ratios: ratios(),
         limits: Vec::new(),
+        plots: Vec::new(),
     }
 }
 
