@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use queuert::adapter::{ClaimJobs, ClaimType, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
+use queuert::adapter::{
+    ClaimJobs, ClaimType, Claimed, ClaimedJob, QueueSample, ReapLeases, ReapedJob, RenewLease, Renewal, SampleQueues,
+};
 use queuert::{AbortReason, AttemptError, Fence, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
@@ -119,6 +121,52 @@ pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJ
         jobs: with_blockers(session, core, jobs).await?,
         next_due,
     })
+}
+
+/// How many jobs at the head of a queue are looked at for the one that has been due longest.
+const LOOKED_AT: usize = 100;
+
+/// How much is ready: index entries are counted, as far as the limit goes, and few rows are read. What has become due
+/// since the last claim still lies apart. Limits are literals, as in the claim.
+fn sample_statement(limit: usize) -> String {
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {{now}} AS now) \
+         SELECT r.ready + l.ready, least(h.at, l.at), clock.now \
+         FROM clock CROSS JOIN unnest($1::integer[]) WITH ORDINALITY AS t(id, place) \
+         CROSS JOIN LATERAL (SELECT count(*) AS ready FROM (SELECT FROM {{schema}}.ready AS r WHERE r.type_id = t.id \
+         ORDER BY r.rank, r.id LIMIT {limit}) AS x) AS r \
+         CROSS JOIN LATERAL (SELECT min(x.scheduled_at) AS at FROM (SELECT r.scheduled_at FROM {{schema}}.ready AS r \
+         WHERE r.type_id = t.id ORDER BY r.rank, r.id LIMIT {LOOKED_AT}) AS x) AS h \
+         CROSS JOIN LATERAL (SELECT count(*) AS ready, min(x.scheduled_at) AS at FROM (SELECT l.scheduled_at \
+         FROM {{schema}}.later AS l WHERE l.type_id = t.id AND l.scheduled_at <= clock.now \
+         ORDER BY l.scheduled_at LIMIT {limit}) AS x) AS l ORDER BY t.place"
+    )
+}
+
+/// How much is ready, of types that have been interned.
+pub(crate) async fn sample(
+    session: &mut Session<'_>,
+    core: &Core,
+    sample: &SampleQueues,
+) -> Result<Vec<QueueSample>, StateError> {
+    let mut numbers = Vec::with_capacity(sample.types.len());
+    for name in &sample.types {
+        numbers.push(core.type_number(name)?);
+    }
+    let statement = core.render(&sample_statement(sample.limit));
+    let rows = session.fetch(query(&statement).bind(numbers)).await?;
+    let mut samples = Vec::with_capacity(rows.len());
+    for (name, found) in sample.types.iter().zip(&rows) {
+        let ready: i64 = row::get(found, 0)?;
+        let earliest: Option<i64> = row::get(found, 1)?;
+        let now = Timestamp::from_micros(row::get(found, 2)?);
+        samples.push(QueueSample {
+            type_name: name.clone(),
+            ready: usize::try_from(ready).unwrap_or(0).min(sample.limit),
+            oldest: earliest.map(|time| now.saturating_duration_since(Timestamp::from_micros(time))),
+        });
+    }
+    Ok(samples)
 }
 
 /// What runs under a fence: a read of all that is in flight, which is little.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use queuert::adapter::{
     ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain,
-    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    QueueSample, ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter,
+    StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
@@ -270,6 +271,16 @@ impl StateAdapter for PostgresState {
         let claimed = claim::claimed(&mut work.session(), &self.inner.core, fence).await?;
         work.finish().await?;
         Ok(claimed)
+    }
+
+    async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
+        let Inner { core, access, .. } = &*self.inner;
+        core.intern_alone(access, core.types.unknown(sample.types.iter()))
+            .await?;
+        let mut work = Work::single(access).await?;
+        let samples = claim::sample(&mut work.session(), core, sample).await?;
+        work.finish().await?;
+        Ok(samples)
     }
 
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {

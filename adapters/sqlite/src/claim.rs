@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
+use queuert::adapter::{
+    ClaimJobs, Claimed, ClaimedJob, QueueSample, ReapLeases, ReapedJob, RenewLease, Renewal, SampleQueues,
+};
 use queuert::{
     AbortReason, AttemptError, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, StateError, Timestamp,
 };
@@ -74,6 +76,37 @@ async fn next_due(db: &mut Db<'_>, core: &Core, names: &str, now: Timestamp) -> 
             .saturating_duration_since(now)
             .max(Duration::from_millis(1))
     }))
+}
+
+/// How much is ready, type by type: there are few.
+pub(crate) async fn sample(
+    db: &mut Db<'_>,
+    core: &Core,
+    sample: &SampleQueues,
+) -> Result<Vec<QueueSample>, StateError> {
+    let now = clock::now();
+    let mut samples = Vec::with_capacity(sample.types.len());
+    for name in &sample.types {
+        let ready = query(&core.sql.ready)
+            .bind(name.as_str())
+            .bind(now.as_micros())
+            .bind(count(sample.limit));
+        let found = db.first(ready, |found| {
+            Ok((
+                found.get::<i64>(0)?,
+                found.get::<Option<i64>>(1)?,
+                found.get::<Option<i64>>(2)?,
+            ))
+        });
+        let (ready, due, apart) = found.await?.unwrap_or_default();
+        let earliest = due.into_iter().chain(apart).min().map(Timestamp::from_micros);
+        samples.push(QueueSample {
+            type_name: name.clone(),
+            ready: usize::try_from(ready).unwrap_or(0).min(sample.limit),
+            oldest: earliest.map(|earliest| now.saturating_duration_since(earliest)),
+        });
+    }
+    Ok(samples)
 }
 
 /// What runs under a fence.

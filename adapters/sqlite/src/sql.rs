@@ -11,6 +11,9 @@ use crate::values::{Batched, shared};
 /// How many jobs a claim moves from later to due at most, so that a million jobs of one hour do not stall a claim.
 const PROMOTIONS: usize = 10_000;
 
+/// How many jobs at the head of a queue are looked at for the one that has been due longest.
+const LOOKED_AT: usize = 100;
+
 /// The most types in one compound query; SQLite's limit is 500.
 const ARMS: usize = 200;
 
@@ -27,6 +30,7 @@ pub(crate) struct Statements {
     pub(crate) duplicates: SqlStr,
     pub(crate) promote: SqlStr,
     pub(crate) next_due: SqlStr,
+    pub(crate) ready: SqlStr,
     pub(crate) renew: SqlStr,
     pub(crate) why_lost: SqlStr,
     pub(crate) expired: SqlStr,
@@ -135,6 +139,16 @@ impl Statements {
                 "SELECT min((SELECT scheduled_at FROM {prefix}job INDEXED BY {prefix}job_later WHERE status = 1 AND due = 0 \
                  AND type = t.value ORDER BY scheduled_at LIMIT 1)) FROM json_each(?1) AS t",
             ),
+            // Counts entries of the index and reads few rows. What has become due since the last claim still lies apart.
+            ready: sql(&format!(
+                "SELECT (SELECT count(*) FROM (SELECT 1 FROM {{prefix}}job INDEXED BY {{prefix}}job_queue WHERE status = 1 \
+                 AND due = 1 AND type = ?1 LIMIT ?3)) + (SELECT count(*) FROM (SELECT 1 FROM {{prefix}}job \
+                 INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 AND type = ?1 AND scheduled_at <= ?2 LIMIT ?3)), \
+                 (SELECT min(scheduled_at) FROM (SELECT scheduled_at FROM {{prefix}}job INDEXED BY {{prefix}}job_queue \
+                 WHERE status = 1 AND due = 1 AND type = ?1 ORDER BY rank, id LIMIT {LOOKED_AT})), \
+                 (SELECT scheduled_at FROM {{prefix}}job INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 \
+                 AND type = ?1 AND scheduled_at <= ?2 ORDER BY scheduled_at LIMIT 1)"
+            )),
             renew: sql(
                 "UPDATE {prefix}job SET lease_until = x.until FROM (SELECT unhex(value ->> 0) AS id, \
                  unhex(value ->> 1) AS fence, value ->> 2 AS until FROM json_each(?1)) AS x \
@@ -385,6 +399,7 @@ mod tests {
             duplicates,
             promote,
             next_due,
+            ready,
             renew,
             why_lost,
             expired,
@@ -427,6 +442,7 @@ mod tests {
             duplicates,
             promote,
             next_due,
+            ready,
             renew,
             why_lost,
             expired,

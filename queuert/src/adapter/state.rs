@@ -239,6 +239,19 @@ pub trait StateAdapter: Send + Sync + 'static {
         let _ = maintain;
         async { Ok(Maintained::default()) }
     }
+
+    /// How many jobs of each type are ready: pending and due. One answer per type, in the order of the request, from
+    /// an adapter that can tell; none at all from one that cannot, which is the default.
+    ///
+    /// The cost is bounded: at most `limit` jobs of a type are looked at, in the order of claiming, and it does not
+    /// grow with the backlog, the history or the jobs due later. No lock is waited for, and none is held.
+    fn sample_queues(
+        &self,
+        sample: &SampleQueues,
+    ) -> impl Future<Output = Result<Vec<QueueSample>, StateError>> + Send {
+        let _ = sample;
+        async { Ok(Vec::new()) }
+    }
 }
 
 /// How much waiting one step of priority is worth, unless an adapter is told otherwise: one minute.
@@ -617,6 +630,34 @@ pub struct ExpiredChain {
     pub id: ChainId,
     /// Its type.
     pub type_name: TypeName,
+}
+
+/// Which queues to look at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SampleQueues {
+    /// The types; no type twice.
+    pub types: Vec<TypeName>,
+    /// How many jobs of a type to look at.
+    pub limit: usize,
+}
+
+impl SampleQueues {
+    /// A look at these types.
+    pub fn new(types: Vec<TypeName>, limit: usize) -> Self {
+        Self { types, limit }
+    }
+}
+
+/// What waits to be run, of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSample {
+    /// The type.
+    pub type_name: TypeName,
+    /// How many jobs are ready, counted up to the limit.
+    pub ready: usize,
+    /// How long the one that has been due longest, of those that were looked at, has been so.
+    pub oldest: Option<Duration>,
 }
 
 /// Why a verb changed nothing although the store is well.

@@ -7,7 +7,7 @@ use super::health::Backoff;
 use super::runtime::{Runtime, contained};
 use crate::adapter::{ReapLeases, ReapedJob, StateAdapter};
 use crate::effects::Effects;
-use crate::event::{Event, JobInfo};
+use crate::event::{Ages, Event, JobInfo};
 use crate::job::JobStatus;
 
 /// How many to take per call: few enough that one call is short, many enough that a crashed fleet is back soon.
@@ -63,7 +63,8 @@ pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> Option<usize
         });
         if job.status == JobStatus::Dead {
             let error = job.last_error.as_ref().map(|error| error.message.clone());
-            effects.died(&info, error.unwrap_or_default());
+            let ages = job.ended_at.map(|ended_at| Ages::at(job, ended_at)).unwrap_or_default();
+            effects.died(&info, ages, error.unwrap_or_default());
         } else {
             effects.jobs_available(&job.type_name, 1);
         }

@@ -336,6 +336,12 @@ macro_rules! state_conformance {
                 two_chains_with_one_key_cannot_both_be_retried,
                 a_rolled_back_retry_never_was,
             }
+            sample {
+                what_is_ready_is_counted_by_type,
+                a_count_ends_with_its_limit,
+                the_oldest_is_the_one_that_was_due_first,
+                a_sample_changes_nothing_and_waits_for_no_lock,
+            }
             savepoints {
                 a_released_savepoint_keeps_its_work,
                 going_back_undoes_what_was_done_since,

@@ -30,6 +30,7 @@ pub mod pages;
 pub mod reap;
 pub mod renew;
 pub mod retry;
+pub mod sample;
 pub mod savepoints;
 pub mod settle;
 pub mod transactions;
