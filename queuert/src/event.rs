@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::adapter::QueueSample;
+use crate::adapter::{QueueSample, ReapCause};
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::job::{JobRecord, TypeName};
 use crate::time::Timestamp;
@@ -235,14 +235,16 @@ pub enum Event {
     },
     /// A job was cancelled, and its chain with it.
     JobCancelled(JobInfo),
-    /// The lease of a job had expired and was taken.
+    /// The lease of a job was taken back, because it had expired or its owner had died.
     JobReaped {
         /// The job.
         job: JobInfo,
         /// Who had it.
         owner: WorkerId,
-        /// When the lease expired.
+        /// Until when the lease would have lasted.
         expired_at: Timestamp,
+        /// Why it was taken.
+        cause: ReapCause,
         /// Who took it.
         worker: WorkerId,
     },

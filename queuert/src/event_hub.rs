@@ -159,7 +159,9 @@ pub(crate) struct HeldSpan(Option<Box<dyn CommitSpan>>);
 impl HeldSpan {
     pub(crate) fn trace_context(&self) -> Option<String> {
         let span = self.0.as_deref()?;
-        contained(|| span.trace_context()).flatten()
+        let context = contained(|| span.trace_context()).flatten();
+        // What no store could keep is no reason not to start the chain.
+        context.filter(|context| !context.contains('\0'))
     }
 
     pub(crate) fn committed(mut self, commit: Commit) {

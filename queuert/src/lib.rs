@@ -152,7 +152,7 @@ pub mod testing;
 mod time;
 mod worker;
 
-pub use adapter::{JobSort, Order};
+pub use adapter::{JobSort, Order, ReapCause};
 pub use blockers::{BlockerSpec, Blockers, Many, One};
 pub use chain::{Chain, ChainHandle, ChainRecord, ChainRef, Started};
 pub use client::{Client, ClientBuilder, ForeignTransaction, HeldEffects, OpenJob, Transaction, TransactionScope};

@@ -15,6 +15,7 @@ use crate::error::corrupt;
 use crate::lock::Locked;
 use crate::lock_set::{Scope, lock};
 use crate::row::{self, StoredJob};
+use crate::sabotage::Bug;
 use crate::session::{Session, query};
 
 /// Settles one end. Where the session does not wait and something is locked, nothing has changed.
@@ -93,6 +94,7 @@ pub(crate) fn outdated(settlement: &Settlement, standing: Option<&Standing>) -> 
     };
     match &settlement.authority {
         Authority::Fence { fence, .. } if standing.fence == Some(fence.as_uuid()) => None,
+        Authority::Fence { .. } if standing.fence.is_some() && Bug::Fencing.is_on() => None,
         Authority::Fence { fence, .. } if standing.settled_fence == Some(fence.as_uuid()) => {
             Some(Settled::Repeated(standing.status))
         }
@@ -106,7 +108,7 @@ pub(crate) fn authorise(settlement: &Settlement, stored: &StoredJob) -> Result<(
     let status = stored.job.status;
     match &settlement.authority {
         Authority::Fence { fence, .. } => match &stored.job.lease {
-            Some(lease) if lease.fence == *fence => Ok(()),
+            Some(lease) if lease.fence == *fence || Bug::Fencing.is_on() => Ok(()),
             _ if stored.settled_fence == Some(fence.as_uuid()) => Err(Settled::Repeated(status)),
             _ => Err(Settled::Lost(lost(Some(status)))),
         },

@@ -4,15 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use queuert::adapter::{
-    ClaimJobs, ClaimType, Claimed, ClaimedJob, QueueSample, ReapLeases, ReapedJob, RenewLease, Renewal, SampleQueues,
+    ClaimJobs, ClaimType, Claimed, ClaimedJob, QueueSample, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal,
+    SampleQueues,
 };
 use queuert::{AbortReason, AttemptError, Fence, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::change::{Change, Destination};
 use crate::core::{Core, count};
+use crate::presence;
 use crate::query::{blockers_of, stored_jobs};
 use crate::row::{self, JOB_COLUMNS, StoredJob};
+use crate::sabotage::Bug;
 use crate::session::{Session, query};
 
 /// When to look again for a due job that was locked: soon, but not in a hot loop.
@@ -355,6 +358,7 @@ pub(crate) async fn standings(
 pub(crate) fn held(standing: Option<&Standing>, fence: Fence) -> Result<(), AbortReason> {
     match standing {
         Some(standing) if standing.fence == Some(fence.as_uuid()) => Ok(()),
+        Some(standing) if standing.fence.is_some() && Bug::Fencing.is_on() => Ok(()),
         standing => Err(lost(standing.map(|standing| standing.status))),
     }
 }
@@ -413,15 +417,18 @@ fn excepted(reap: &ReapLeases) -> Vec<Uuid> {
     reap.except.iter().map(|job| job.as_uuid()).collect()
 }
 
-/// Takes expired leases, oldest first. In a transaction: the rows are taken away first and put elsewhere after.
+/// Takes expired leases, oldest first, and those of the processes that are taken for dead. In a transaction: the rows are
+/// taken away first and put elsewhere after.
 pub(crate) async fn reap(
     session: &mut Session<'_>,
     core: &Core,
     reap: &ReapLeases,
+    dead: &[i64],
 ) -> Result<Vec<ReapedJob>, StateError> {
+    let confirmed = presence::confirm(session, core, dead).await?;
     let text = "WITH d AS (DELETE FROM {schema}.running WHERE ctid = ANY (ARRAY(\
-         SELECT r.ctid FROM {schema}.running AS r WHERE r.leased_until <= {now} AND r.type_id = ANY ($1::integer[]) \
-         AND r.id <> ALL ($2::uuid[]) ORDER BY r.leased_until, r.id LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) RETURNING *) \
+         SELECT r.ctid FROM {schema}.running AS r WHERE (r.leased_until <= {now} OR r.owner = ANY ($4::text[])) \
+         AND r.type_id = ANY ($1::integer[]) AND r.id <> ALL ($2::uuid[]) ORDER BY r.leased_until, r.id LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) RETURNING *) \
          SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text, 2, j.priority, \
          d.attempt, d.claims, j.max_attempts, j.created_at, d.scheduled_at, d.started_at, NULL::bigint, NULL::text, \
          NULL::integer, NULL::bigint, NULL::text, d.owner, d.leased_until, d.fence, j.dedup_key, j.trace_context, \
@@ -430,8 +437,10 @@ pub(crate) async fn reap(
     let search = query(&core.render(text))
         .bind(reaped_types(core, reap))
         .bind(excepted(reap))
-        .bind(count(reap.limit));
+        .bind(count(reap.limit))
+        .bind(confirmed.workers.clone());
     let rows = session.fetch(search).await?;
+    presence::forget(session, core, &confirmed).await?;
     let Some(now) = rows.last().map(|last| row::get(last, JOB_COLUMNS)).transpose()? else {
         return Ok(Vec::new());
     };
@@ -441,6 +450,10 @@ pub(crate) async fn reap(
     for mut stored in row::jobs(session, core, &rows).await? {
         let Some(lease) = stored.job.lease.take() else {
             continue;
+        };
+        let cause = match lease.until <= now {
+            true => ReapCause::LeaseExpired,
+            false => ReapCause::OwnerDied,
         };
         let job = &mut stored.job;
         let allowed = reap.types.iter().find(|reaped| reaped.name == job.type_name);
@@ -460,7 +473,7 @@ pub(crate) async fn reap(
         let error = AttemptError {
             attempt: job.attempt,
             at: now,
-            message: format!("the lease of worker {} expired at {}", lease.owner, lease.until),
+            message: cause.error(&lease),
         };
         job.last_error = Some(error.clone());
         changes.push(Change {
@@ -471,6 +484,7 @@ pub(crate) async fn reap(
         reaped.push(ReapedJob {
             owner: lease.owner,
             expired_at: lease.until,
+            cause,
             job: stored.job,
         });
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::create::SCHEDULED;
+use crate::sabotage::Bug;
 
 /// How long a batch waits for a lock before it passes over the row. Nobody who is at work has one for longer: a renewal,
 /// a sweep or the start of a dependant is over after a few round trips and a write to the disk. And it is as long as a
@@ -83,9 +84,17 @@ impl Shape {
             Locking::Fail => format!("set_config('lock_timeout', '{}ms', true)", PATIENCE.as_millis()),
             _ => "''".to_owned(),
         };
-        let mine = match self.finishes {
-            true => "r.id = a.id AND r.fence = a.fence AND NOT (a.kind = 0 AND r.awaited)",
+        let held = match Bug::Fencing.is_on() {
             false => "r.id = a.id AND r.fence = a.fence",
+            true => "r.id = a.id",
+        };
+        let mine = match self.finishes {
+            true if Bug::Unblocking.is_on() => format!(
+                "{held} AND NOT (a.kind = 0 AND EXISTS (SELECT 1 FROM {{schema}}.job AS j \
+                 JOIN {{schema}}.blocker AS b ON b.chain_id = j.chain_id WHERE j.id = a.id))"
+            ),
+            true => format!("{held} AND NOT (a.kind = 0 AND r.awaited)"),
+            false => held.to_owned(),
         };
         let mut text = format!(
             "WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), \

@@ -4,6 +4,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 use crate::core::{NOW, quote};
 use crate::row::{CHAIN, FAILURE, JOB, LATEST, STATE};
+use crate::sabotage::Bug;
 
 /// The statements, with the name of the schema in place.
 #[derive(Debug)]
@@ -102,15 +103,25 @@ impl Statements {
                  JOIN {{schema}}.job AS j ON j.id = u.id CROSS JOIN {STATE}"
             )),
             renew: sql(include_str!("sql/renew.sql")),
-            hold: sql("SELECT 1 FROM {schema}.running WHERE id = $1 AND fence = $2 FOR UPDATE"),
+            hold: sql(match Bug::Fencing.is_on() {
+                false => "SELECT 1 FROM {schema}.running WHERE id = $1 AND fence = $2 FOR UPDATE",
+                true => "SELECT 1 FROM {schema}.running WHERE id = $1 AND $2::uuid IS NOT NULL FOR UPDATE",
+            }),
             promote: sql(include_str!("sql/promote.sql")),
             // The update changes nothing and writes nothing, but a row that is there already is locked for it.
             lock_keys: sql("INSERT INTO {schema}.key_lock AS k (type_id, key) \
                  SELECT type_id, key FROM unnest($1::integer[], $2::text[]) AS u(type_id, key) ORDER BY 1, 2 \
                  ON CONFLICT (type_id, key) DO UPDATE SET key = excluded.key WHERE false"),
             duplicates: sql(include_str!("sql/duplicates.sql")),
-            insert_keys: sql("INSERT INTO {schema}.open_key (created_at, type_id, chain_id, key) \
-                 SELECT $1, * FROM unnest($2::integer[], $3::uuid[], $4::text[])"),
+            insert_keys: sql(&format!(
+                "INSERT INTO {{schema}}.open_key (created_at, type_id, chain_id, key) \
+                 SELECT $1, * FROM unnest($2::integer[], $3::uuid[], $4::text[]){}",
+                if Bug::Deduplication.is_on() {
+                    " ON CONFLICT DO NOTHING"
+                } else {
+                    ""
+                }
+            )),
             delete_keys: sql("DELETE FROM {schema}.open_key WHERE chain_id = ANY ($1::uuid[])"),
             reopen_keys: sql("INSERT INTO {schema}.open_key (created_at, type_id, chain_id, key) \
                  SELECT created_at, type_id, id, dedup_key FROM {schema}.job \

@@ -12,6 +12,7 @@ use crate::create::{missing_blocker, waiting_status};
 use crate::db::{Db, query};
 use crate::json::Batch;
 use crate::row::{self, Head, NewRow};
+use crate::sabotage;
 
 /// Settles in the order given. A run of ends is one read and one or two writes; an end that creates a job with
 /// blockers stands alone, because whether it closes a circle depends on all that came before it.
@@ -50,7 +51,7 @@ pub(crate) async fn settle(
 async fn finish(db: &mut Db<'_>, core: &Core, settlements: &[Settlement]) -> Result<HashSet<JobId>, StateError> {
     let mut jobs = HashSet::with_capacity(settlements.len());
     // Of two ends of one job the first counts, which one statement cannot promise.
-    if !settlements.iter().all(|settlement| jobs.insert(settlement.job)) {
+    if !settlements.iter().all(|settlement| jobs.insert(settlement.job)) || sabotage::fencing_is_off() {
         return Ok(HashSet::new());
     }
     let plain: Vec<_> = settlements.iter().filter_map(plain).collect();
@@ -243,7 +244,7 @@ fn authorise<'a>(settlement: &Settlement, head: Option<&'a Head>) -> Result<&'a 
     match &settlement.authority {
         Authority::Fence { fence, .. } => {
             let fence = Some(fence.as_uuid());
-            if head.status == JobStatus::Running && head.fence == fence {
+            if head.status == JobStatus::Running && (head.fence == fence || sabotage::fencing_is_off()) {
                 Ok(head)
             } else if head.settled_fence == fence {
                 Err(Settled::Repeated(head.status))

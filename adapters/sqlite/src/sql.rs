@@ -34,6 +34,10 @@ pub(crate) struct Statements {
     pub(crate) renew: SqlStr,
     pub(crate) why_lost: SqlStr,
     pub(crate) expired: SqlStr,
+    pub(crate) orphaned: SqlStr,
+    pub(crate) processes: SqlStr,
+    pub(crate) enlist: SqlStr,
+    pub(crate) forget_workers: SqlStr,
     pub(crate) claimed: SqlStr,
     pub(crate) finish: Batched,
     pub(crate) take: Batched,
@@ -169,6 +173,21 @@ impl Statements {
                  AND j.id NOT IN (SELECT unhex(value) FROM json_each(?3)) \
                  ORDER BY j.lease_until, j.id LIMIT ?4"
             )),
+            // The same for the leases of workers that have died, however long they would last.
+            orphaned: sql(&format!(
+                "SELECT {job} FROM {{prefix}}job AS j INDEXED BY {{prefix}}job_lease WHERE j.status = 2 \
+                 AND j.lease_until > ?1 AND j.lease_owner IN (SELECT value FROM json_each(?5)) \
+                 AND j.type IN (SELECT value FROM json_each(?2)) \
+                 AND j.id NOT IN (SELECT unhex(value) FROM json_each(?3)) \
+                 ORDER BY j.lease_until, j.id LIMIT ?4"
+            )),
+            processes: sql("SELECT key, worker FROM {prefix}process"),
+            enlist: sql("INSERT OR IGNORE INTO {prefix}process (key, worker) VALUES (?1, ?2)"),
+            forget_workers: sql(
+                "DELETE FROM {prefix}process WHERE key IN (SELECT unhex(value) FROM json_each(?1)) AND NOT EXISTS (\
+                 SELECT 1 FROM {prefix}job AS j INDEXED BY {prefix}job_lease WHERE j.status = 2 \
+                 AND j.lease_until > -9223372036854775808 AND j.lease_owner = {prefix}process.worker)",
+            ),
             // The end that almost every job has: finished by its attempt, nobody waits for the chain, and no key has to be
             // given back on another row. What does not match takes the long way. The plus signs keep SQLite from making
             // an index over the values and running through all jobs.
@@ -403,6 +422,10 @@ mod tests {
             renew,
             why_lost,
             expired,
+            orphaned,
+            processes,
+            enlist,
+            forget_workers,
             claimed,
             finish,
             take,
@@ -446,6 +469,10 @@ mod tests {
             renew,
             why_lost,
             expired,
+            orphaned,
+            processes,
+            enlist,
+            forget_workers,
             claimed,
             change_keys,
             mark_done,

@@ -50,6 +50,10 @@ impl<S: StateAdapter> StateAdapter for Counted<S> {
     type Connection = S::Connection;
     type Transaction = S::Transaction;
 
+    async fn owner_died(&self, since: tokio::time::Instant) {
+        self.inner.owner_died(since).await;
+    }
+
     passed_on! {
         begin() -> S::Transaction;
         commit(transaction: S::Transaction) -> ();

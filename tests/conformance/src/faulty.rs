@@ -513,6 +513,11 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
             .await
     }
 
+    /// Not counted: it is no call to the store while nothing has happened.
+    async fn owner_died(&self, since: Instant) {
+        self.inner.owner_died(since).await;
+    }
+
     async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {
         self.call(Verb::Maintain, 1, self.inner.maintain(maintain)).await
     }

@@ -288,6 +288,14 @@ macro_rules! state_conformance {
                 a_settlement_after_completion_from_outside_is_lost,
                 of_many_completions_at_once_one_counts,
             }
+            owners {
+                the_leases_of_a_dead_owner_are_taken_back,
+                the_leases_of_a_living_owner_stay,
+                a_death_is_told_to_those_who_have_not_swept_since,
+                a_sweep_of_the_dead_keeps_its_limit,
+                the_last_attempt_of_a_dead_owner_was_the_last,
+                a_name_lives_as_long_as_one_of_its_processes,
+            }
             pages {
                 pages_of_chains_add_up,
                 pages_of_jobs_add_up,

@@ -27,6 +27,7 @@ documents! {
     observability => "docs/observability.md",
     testing => "docs/testing.md",
     deploying => "docs/deploying.md",
+    reliability => "docs/reliability.md",
     internals => "docs/internals.md",
     faq => "docs/faq.md",
     summary => "docs/SUMMARY.md",

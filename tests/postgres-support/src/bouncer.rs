@@ -31,7 +31,7 @@ impl PgBouncer {
     pub async fn in_transaction_mode(server: u16, connections: usize) -> Self {
         let program = PathBuf::from(script("pooler").await);
         let user = ServerUser::find().await;
-        let directory = user.directory().await;
+        let directory = user.directory(&std::env::temp_dir()).await;
         let port = free_port().await;
         let configuration = format!(
             // With `auth_type = any` whoever connects does so as the user of this line.

@@ -36,6 +36,7 @@ pub enum Shutdown {
 pub struct ClusterOptions {
     settings: Vec<(String, String)>,
     binaries: Option<PathBuf>,
+    below: Option<PathBuf>,
 }
 
 impl ClusterOptions {
@@ -49,6 +50,12 @@ impl ClusterOptions {
     /// The directory of the server's binaries. Default: what `scripts/postgres bin` finds.
     pub fn binaries(mut self, directory: impl Into<PathBuf>) -> Self {
         self.binaries = Some(directory.into());
+        self
+    }
+
+    /// The directory below which the data are kept. Default: that of temporary files.
+    pub fn below(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.below = Some(directory.into());
         self
     }
 
@@ -67,7 +74,8 @@ impl ClusterOptions {
             None => PathBuf::from(script("bin").await),
         };
         let user = ServerUser::find().await;
-        let directory = user.directory().await;
+        let below = self.below.unwrap_or_else(std::env::temp_dir);
+        let directory = user.directory(&below).await;
         let data = directory.path().join("data");
         let guard = user.at_the_end(
             r#""$1" -D "$2" -m immediate stop; rm -rf "$3""#,
@@ -201,6 +209,31 @@ impl Cluster {
     pub async fn restart(&self, how: Shutdown) {
         self.stop(how).await;
         self.start().await;
+    }
+
+    /// Waits until the server answers again after something that it may not have survived, and starts it if it did not.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come back within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the server running or not.
+    pub async fn revive(&self) {
+        let answers = async {
+            while PgConnection::connect(&self.url()).await.is_err() {
+                let mut status = self.control();
+                status.arg("status").stdout(Stdio::null());
+                if !status.status().await.is_ok_and(|status| status.success()) {
+                    self.start().await;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, answers)
+            .await
+            .expect("the server comes back");
     }
 
     /// Refuses writes from now on, or takes them again, in the sessions that are there too: as between two steps of a

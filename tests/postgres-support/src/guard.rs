@@ -1,6 +1,7 @@
 //! Commands that run as the user who may run servers, and servers that end with this process however it ends.
 
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -35,10 +36,10 @@ impl ServerUser {
     }
 
     /// A directory of this user.
-    pub(crate) async fn directory(&self) -> TempDir {
+    pub(crate) async fn directory(&self, below: &Path) -> TempDir {
         let directory = tempfile::Builder::new()
             .prefix("queuert-postgres-")
-            .tempdir()
+            .tempdir_in(below)
             .expect("a temporary directory can be made");
         if let Some(user) = &self.0 {
             let status = Command::new("chown").arg(user).arg(directory.path()).status().await;
@@ -67,6 +68,8 @@ impl ServerUser {
         command
             .args(["-c", line, "guard"])
             .args(arguments)
+            // Whoever ends this process with all of its group, as a terminal does, needs it all the more.
+            .process_group(0)
             // Its end is the end of this process, whatever the reason.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -26,6 +26,7 @@ pub mod list_jobs;
 pub mod lock_chain;
 pub mod maintain;
 pub mod outside;
+pub mod owners;
 pub mod pages;
 pub mod reap;
 pub mod renew;

@@ -1,0 +1,210 @@
+//! What a run has left, doctored in one way after another: the oracle finds each, under the right name.
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+fn torture(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_queuert-torture"));
+    command.args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Rules, and statements after which they are broken.
+const DOCTORED: [(&str, &str); 22] = [
+    (
+        "no chain is lost",
+        "DELETE FROM queuert_job WHERE chain_id = (SELECT chain_id FROM queuert_job WHERE type = 'fork' LIMIT 1)",
+    ),
+    (
+        "nothing comes from nowhere",
+        "DELETE FROM started WHERE rowid = (SELECT min(rowid) FROM started WHERE existing = 0)",
+    ),
+    (
+        "started once",
+        "INSERT INTO started SELECT * FROM started WHERE existing = 0 LIMIT 1",
+    ),
+    (
+        "one successor",
+        "DROP INDEX queuert_job_chain;
+         CREATE TEMP TABLE twin AS SELECT * FROM queuert_job WHERE type = 'collect' LIMIT 1;
+         UPDATE twin SET seq = NULL, id = randomblob(16);
+         INSERT INTO queuert_job SELECT * FROM twin",
+    ),
+    (
+        "one successor",
+        "UPDATE queuert_job SET status = 1 WHERE id = (SELECT id FROM queuert_job WHERE type = 'fork' LIMIT 1)",
+    ),
+    (
+        "the declared way",
+        "CREATE TEMP TABLE twin AS SELECT * FROM queuert_job WHERE type = 'collect' LIMIT 1;
+         UPDATE twin SET seq = NULL, id = randomblob(16), chain_index = chain_index + 1;
+         INSERT INTO queuert_job SELECT * FROM twin",
+    ),
+    (
+        "every chain ends",
+        "UPDATE queuert_job SET status = 1 WHERE id = (SELECT id FROM queuert_job WHERE type = 'single' LIMIT 1)",
+    ),
+    (
+        "every chain ends",
+        "UPDATE queuert_job SET attempt = 1 WHERE type = 'failing'",
+    ),
+    (
+        "no lease without an owner",
+        "UPDATE queuert_job SET status = 2, lease_owner = 'nobody', lease_until = 1, fence = randomblob(16)
+         WHERE id = (SELECT id FROM queuert_job WHERE type = 'single' LIMIT 1)",
+    ),
+    (
+        "the right output",
+        "UPDATE queuert_job SET output = '0' WHERE id = (SELECT id FROM queuert_job WHERE type = 'slow' LIMIT 1)",
+    ),
+    (
+        "completed by whom it was",
+        "UPDATE queuert_job SET completed_by = NULL WHERE id = (SELECT id FROM queuert_job WHERE type = 'slow' LIMIT 1)",
+    ),
+    (
+        "inputs are passed on",
+        "UPDATE queuert_job SET input = '{\"n\":5000}' WHERE id = (SELECT id FROM queuert_job WHERE type = 'collect' LIMIT 1)",
+    ),
+    ("effects once", "INSERT INTO effect SELECT * FROM effect LIMIT 1"),
+    (
+        "effects once",
+        "DELETE FROM effect WHERE rowid = (SELECT min(rowid) FROM effect)",
+    ),
+    (
+        "the money adds up",
+        "UPDATE account SET balance = balance + 1 WHERE id = 0",
+    ),
+    (
+        "the money adds up",
+        "UPDATE account SET balance = balance + 1 WHERE id = 0;
+         UPDATE account SET balance = balance - 1 WHERE id = 1",
+    ),
+    (
+        "only the last attempt counts",
+        "UPDATE effect SET attempt = attempt + 1",
+    ),
+    ("prepared before completed", "DELETE FROM reserved"),
+    (
+        "fan-in is exact",
+        "UPDATE queuert_job SET started_at = created_at - 3600000000 WHERE type = 'gather'",
+    ),
+    (
+        "deduplication",
+        "UPDATE queuert_job SET ended_at = ended_at + 3600000000, deduplication_key = 'key-0' WHERE type = 'keyed'",
+    ),
+    (
+        "every attempt is counted",
+        "UPDATE queuert_job SET claims = claims - 1 WHERE id = (SELECT id FROM queuert_job WHERE type = 'slow' LIMIT 1)",
+    ),
+    (
+        "the files are intact",
+        "CREATE INDEX wrong ON effect (job);
+         PRAGMA writable_schema = ON;
+         UPDATE sqlite_schema SET sql = 'CREATE INDEX wrong ON effect (chain)' WHERE name = 'wrong'",
+    ),
+];
+
+#[tokio::test]
+async fn what_is_doctored_is_found() {
+    let original = TempDir::new().unwrap();
+    let directory = original.path().to_str().unwrap();
+    let output = torture(&[
+        "sqlite",
+        "--seconds",
+        "1",
+        "--faults",
+        "snapshot",
+        "--directory",
+        directory,
+    ]);
+    assert!(output.status.success(), "{}", text(&output));
+    let again = check(original.path());
+    assert!(again.status.success(), "{}", text(&again));
+
+    for (rule, statements) in DOCTORED {
+        let copy = copy_of(original.path());
+        let mut connection = open(copy.path()).await;
+        for statement in statements.split(';') {
+            let done = connection.execute(AssertSqlSafe(statement.to_owned())).await.unwrap();
+            let changes = ["DELETE", "UPDATE", "INSERT"];
+            if changes.iter().any(|change| statement.trim_start().starts_with(change)) {
+                assert!(done.rows_affected() > 0, "nothing to doctor: {statement}");
+            }
+        }
+        connection.close().await.unwrap();
+        found(copy.path(), rule, statements);
+    }
+    doctored_logs(original.path()).await;
+}
+
+/// The same for the logs beside the database.
+async fn doctored_logs(original: &Path) {
+    // A job that was claimed once and completed, without anything else.
+    let mut connection = open(original).await;
+    let (id, started): (Vec<u8>, i64) =
+        sqlx::query_as("SELECT id, started_at FROM queuert_job WHERE type = 'slow' AND claims = 1 LIMIT 1")
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+    connection.close().await.unwrap();
+    let job = Uuid::from_slice(&id).unwrap();
+    let unknown = Uuid::from_u128(1);
+    let cases = [
+        ("no chain is lost", format!("acknowledged {unknown}")),
+        ("no chain is lost", format!("begun {unknown} 1 1")),
+        ("rolled back is gone", format!("rolled-back {job}")),
+        ("deleted is gone", format!("deleted {job}")),
+        ("completed by whom it was", format!("contested {job}")),
+        ("events match state", format!("event job-completed {job} nobody")),
+        ("events match state", format!("event chain-dead {job}")),
+        ("events match state", format!("event chain-completed {unknown}")),
+        ("every attempt is accounted for", format!("begun {job} 1 1")),
+        ("claimed once", format!("begun {job} 1 1")),
+        ("every attempt is counted", format!("begun {job} 1 2")),
+        ("completed once", format!("begun {job} 1 1\n0 ended {job} 1 Finished")),
+        ("an attempt ends once", format!("reaped {job} nobody")),
+        ("by the account of a process", format!("ended {job} {started} Failed")),
+        ("by the account of a process", "broken in some way".to_owned()),
+        ("the store works for every process", "error of the store".to_owned()),
+    ];
+    for (rule, lines) in cases {
+        let copy = copy_of(original);
+        std::fs::write(copy.path().join("doctored.log"), format!("0 {lines}\n")).unwrap();
+        found(copy.path(), rule, &lines);
+    }
+}
+
+fn copy_of(directory: &Path) -> TempDir {
+    let copy = TempDir::new().unwrap();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+async fn open(directory: &Path) -> SqliteConnection {
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(directory.join("queue.db"));
+    SqliteConnection::connect_with(&options).await.unwrap()
+}
+
+fn check(directory: &Path) -> Output {
+    let url = format!("sqlite:{}", directory.join("queue.db").display());
+    torture(&["check", "sqlite", &url, directory.to_str().unwrap()])
+}
+
+fn found(directory: &Path, rule: &str, how: &str) {
+    let output = check(directory);
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{how}: {text}");
+    assert!(text.contains(&format!("BROKEN: {rule}")), "{how}: {text}");
+}
