@@ -44,8 +44,8 @@
 //!
 //! SQLite has one writer at a time. [`SqliteState`] keeps a fair queue for it: what waits at the same time shares one
 //! transaction and one flush to disk. A transaction of yours takes its turn in the same queue and has the write lock
-//! until it ends, so keep it short, and run what belongs into it with `.within(&mut tx)`: a call without it waits for its end, and after [`SqliteOptions::lock_timeout`] says so. Reads go
-//! to connections of their own and wait for nobody.
+//! until it ends, so keep it short, and run what belongs into it with `.within(&mut tx)`: a call without it waits for its
+//! end, and after [`SqliteOptions::lock_timeout`] says so. Reads go to connections of their own and wait for nobody.
 //!
 //! The file is switched to write-ahead logging, which needs a local file system. Transactions that you open on
 //! connections of your own and pass to [`Client::adopt`](queuert::Client::adopt) must begin with `BEGIN IMMEDIATE`.

@@ -5,9 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::advice::Advice;
 use super::attempt::Attempt;
 use super::completion::JobResult;
 use super::drain::Drained;
@@ -398,8 +398,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
                 lease: settings.lease.or(defaults.lease).unwrap_or_default(),
                 timeout: settings.timeout.or(defaults.timeout),
                 processor,
-                told_of_blocking: AtomicBool::new(false),
-                told_of_dropped_transaction: AtomicBool::new(false),
+                advice: Advice::default(),
             };
             job_type.check(&name)?;
             if types.insert(name.clone(), Arc::new(job_type)).is_some() {

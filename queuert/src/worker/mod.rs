@@ -5,6 +5,7 @@
 //! call; the reaper takes back what others lost; the maintainer offers the store time for its upkeep; the sampler looks
 //! at how much waits; the listeners turn notices into wake-ups. No transaction is held across user code unless the user opened it.
 
+mod advice;
 mod attempt;
 mod attempt_transaction;
 mod builder;

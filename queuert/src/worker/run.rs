@@ -25,12 +25,9 @@ use crate::error::{Error, JobError, StateError, Verdict, shorten};
 use crate::event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
 use crate::event_hub::{HeldSpan, RunningSpan};
 use crate::event_log;
-use crate::job::{JobStatus, TypeName};
+use crate::job::JobStatus;
 use crate::settings::LeaseSettings;
 use crate::time::Schedule;
-
-/// How long a processor may keep its thread in one go before it is taken to block it.
-const BLOCKED: Duration = Duration::from_secs(1);
 
 /// What is left when an attempt has ended.
 pub(crate) struct Ended<S: StateAdapter> {
@@ -218,21 +215,14 @@ impl<S: StateAdapter> Attempt<S> {
         };
         let mut body = pin!(AssertUnwindSafe(body).catch_unwind());
         let hub = self.runtime.client.hub();
+        let type_name = &self.info().job.type_name;
         // The lines that the processor logs carry what is known of its attempt.
         let logged = event_log::attempt_span(self.info());
         let body = std::future::poll_fn(|cx| {
-            let begun = hub.is_listened_to().then(Instant::now);
-            let polled = {
+            job_type.advice.watch(hub, type_name, || {
                 let _entered = logged.enter();
                 span.scope(|| body.as_mut().poll(cx))
-            };
-            if let Some(kept) = begun.map(|begun| begun.elapsed())
-                && kept >= BLOCKED
-                && !job_type.told_of_blocking.swap(true, Ordering::Relaxed)
-            {
-                hub.emit(blocking_advice(&self.info().job.type_name, kept));
-            }
-            polled
+            })
         });
         let timeout = async {
             match job_type.timeout {
@@ -296,7 +286,14 @@ impl<S: StateAdapter> Attempt<S> {
             let message = format!("the processor returned the completion of another attempt, of job {job}");
             return (self.fail(JobError::from(message), job_type).await, None);
         }
-        self.advise_on_dropped_transaction(&kind, &how, job_type);
+        // Snoozing may well follow a look that was not worth keeping.
+        if self.shared.abandoned.load(Ordering::Relaxed)
+            && matches!(how, How::Grouped(..))
+            && kind != CompletionKind::Snooze
+        {
+            let hub = self.runtime.client.hub();
+            job_type.advice.dropped_transaction(hub, &self.info().job.type_name);
+        }
         match how {
             How::Grouped(mut outcome, span) => {
                 let asked_at = Instant::now();
@@ -348,20 +345,6 @@ impl<S: StateAdapter> Attempt<S> {
     async fn completed_before(&self, grouped: Grouped) -> (AttemptOutcome, Option<Self>) {
         let (outcome, expected, _) = grouped.told();
         (outcome, self.find_next(expected).await)
-    }
-
-    /// A processor that opened a transaction and completed the job without it most likely called `job.finish(..)` where it
-    /// meant `tx.finish(..)`, and has lost what it wrote.
-    fn advise_on_dropped_transaction(&self, kind: &CompletionKind, how: &How<S>, job_type: &TypeRuntime<S>) {
-        // Snoozing may well follow a look that was not worth keeping.
-        let completed = matches!(how, How::Grouped(..)) && *kind != CompletionKind::Snooze;
-        if completed
-            && self.shared.abandoned.load(Ordering::Relaxed)
-            && !job_type.told_of_dropped_transaction.swap(true, Ordering::Relaxed)
-        {
-            let hub = self.runtime.client.hub();
-            hub.emit_with(|| dropped_transaction_advice(&self.info().job.type_name));
-        }
     }
 
     async fn commit(&self, transaction: Transaction<S>) -> Result<(), (StateError, Effects)> {
@@ -493,23 +476,6 @@ impl<S: StateAdapter> Attempt<S> {
             Ok(Ok(Settled::Busy)) | Err(_) => Written::Lost(AbortReason::Shutdown),
         }
     }
-}
-
-fn blocking_advice(type_name: &TypeName, kept: Duration) -> Event {
-    let advice = format!(
-        "the processor of `{type_name}` kept its thread for {kept:.1?}: nothing else ran there meanwhile, not even the renewal \
-         of leases; use async calls, or move the work to `tokio::task::spawn_blocking`"
-    );
-    Event::Advice { advice: advice.into() }
-}
-
-fn dropped_transaction_advice(type_name: &TypeName) -> Event {
-    let advice = format!(
-        "the processor of `{type_name}` completed its job and dropped the transaction of `job.begin()`, so what it wrote there \
-         is rolled back: end the attempt with `tx.finish(..)` or `tx.continue_with(..)` instead of `job`'s, or call \
-         `tx.rollback()` if that is what you want"
-    );
-    Event::Advice { advice: advice.into() }
 }
 
 fn completed(kind: CompletionKind) -> AttemptOutcome {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::advice::Advice;
 use super::health::HealthKeeper;
 use super::middleware::Middlewares;
 use super::processor::ErasedProcessor;
@@ -35,10 +35,7 @@ pub(crate) struct TypeRuntime<S: StateAdapter> {
     pub(crate) lease: LeaseSettings,
     pub(crate) timeout: Option<Duration>,
     pub(crate) processor: Arc<dyn ErasedProcessor<S>>,
-    /// Whether it was said that the processor blocks its thread.
-    pub(crate) told_of_blocking: AtomicBool,
-    /// Whether it was said that the processor drops its transactions.
-    pub(crate) told_of_dropped_transaction: AtomicBool,
+    pub(crate) advice: Advice,
 }
 
 impl<S: StateAdapter> TypeRuntime<S> {

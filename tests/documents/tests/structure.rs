@@ -179,12 +179,19 @@ fn named_paths(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn the_documents_name_what_exists() {
     let mut count = 0;
-    for document in ["README.md", "ARCHITECTURE.md", "DESIGN.md", "CONTRIBUTING.md"] {
-        let text = std::fs::read_to_string(top().join(document)).unwrap();
+    let mut documents: Vec<_> = ["README.md", "ARCHITECTURE.md", "DESIGN.md", "CONTRIBUTING.md"]
+        .map(|name| top().join(name))
+        .into();
+    let pages = std::fs::read_dir(top().join("docs")).unwrap();
+    let pages = pages.map(|page| page.unwrap().path());
+    documents.extend(pages.filter(|page| page.extension().is_some_and(|extension| extension == "md")));
+    for document in documents {
+        let text = std::fs::read_to_string(&document).unwrap();
         for path in named_paths(&text) {
             assert!(
                 top().join(path).exists(),
-                "{document} names {path}, which does not exist"
+                "{} names {path}, which does not exist",
+                document.display()
             );
             count += 1;
         }
@@ -298,21 +305,48 @@ fn published_crates_have_complete_metadata() {
     }
 }
 
-/// A dropped future must not be a riddle: every public async function says what it leaves behind.
-#[test]
-fn public_async_functions_say_what_a_dropped_future_leaves() {
-    let mut open = vec![top().join("queuert/src"), top().join("adapters")];
-    let mut count = 0;
+/// The source files of what is published, with their text.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut open = vec![
+        top().join("queuert"),
+        top().join("adapters"),
+        top().join("tests/conformance"),
+    ];
+    let mut found = Vec::new();
     while let Some(path) = open.pop() {
+        let source = path.components().any(|part| part.as_os_str() == "src");
         if path.is_dir() {
             open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if source && path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.push((path, text));
+        }
+    }
+    assert!(found.len() > 100, "{} files found", found.len());
+    found
+}
+
+#[test]
+fn no_sample_of_the_reference_is_ignored() {
+    for (path, text) in sources() {
+        let fences = text
+            .lines()
+            .filter(|line| line.trim_start().starts_with("//") && line.contains("```"));
+        for fence in fences {
+            assert!(!fence.contains("ignore"), "{}: {fence}", path.display());
+        }
+    }
+}
+
+/// A dropped future must not be a riddle: every public async function says what it leaves behind. Cases of the
+/// conformance kit are tests, and are run to their end.
+#[test]
+fn public_async_functions_say_what_a_dropped_future_leaves() {
+    let mut count = 0;
+    for (path, text) in sources() {
+        if path.starts_with(top().join("tests")) {
             continue;
         }
-        let source = path.components().any(|part| part.as_os_str() == "src");
-        if !source || path.extension().is_none_or(|extension| extension != "rs") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
         let lines: Vec<_> = code.lines().map(str::trim).collect();
         for (number, line) in lines.iter().enumerate() {
