@@ -43,7 +43,7 @@ fn errors(drained: &Drained) -> Vec<&str> {
     drained.failures().into_iter().map(|(_, error)| error).collect()
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_timeout_covers_what_lies_inside_it() {
     struct Slow;
     impl Middleware<MemoryState> for Slow {
@@ -52,7 +52,7 @@ async fn a_timeout_covers_what_lies_inside_it() {
             job: &mut AttemptContext<MemoryState>,
             next: Next<'_, MemoryState>,
         ) -> queuert::memory::JobResult {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             next.run(job).await
         }
     }
@@ -65,24 +65,24 @@ async fn a_timeout_covers_what_lies_inside_it() {
     let drained = client
         .worker()
         .middleware(Slow)
-        .middleware(Timeout::new(Duration::from_secs(1)).and_of::<Other>(Duration::from_secs(10)))
+        .middleware(Timeout::new(Duration::from_millis(50)).and_of::<Other>(Duration::from_secs(60)))
         .process(move |job: Attempt<Work>| {
             seen.lock().unwrap().push(job.signal());
             std::future::pending()
         })
         .process(|job: Attempt<Other>| async move {
-            tokio::time::sleep(Duration::from_secs(5)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             job.finish(())
         })
         .drain()
         .await
         .unwrap();
-    assert_eq!(errors(&drained), ["timed out after 1s"]);
+    assert_eq!(errors(&drained), ["timed out after 50ms"]);
     assert_eq!(drained.of::<Other>()[0].outcome, AttemptOutcome::Finished);
     assert_eq!(signals.lock().unwrap()[0].reason(), Some(AbortReason::TimedOut));
     let told = std::iter::from_fn(|| events.try_next());
     let timed_out =
-        told.filter(|event| matches!(event, Event::AttemptTimedOut { timeout, .. } if timeout.as_secs() == 1));
+        told.filter(|event| matches!(event, Event::AttemptTimedOut { timeout, .. } if timeout.as_millis() == 50));
     assert_eq!(timed_out.count(), 1);
 }
 
@@ -291,7 +291,7 @@ async fn layers_of_tower_wrap_attempts() {
     assert_eq!(room.most.load(Ordering::SeqCst), 2);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_error_of_a_layer_is_a_failure_and_those_inside_keep_their_meaning() {
     let client = client();
     client.start(Work { customer: 1 }).await.unwrap();
@@ -299,7 +299,7 @@ async fn an_error_of_a_layer_is_a_failure_and_those_inside_keep_their_meaning() 
     let drained = client
         .worker()
         .middleware(TowerMiddleware::new(tower::timeout::TimeoutLayer::new(
-            Duration::from_secs(1),
+            Duration::from_millis(50),
         )))
         .process(|_: Attempt<Work>| std::future::pending())
         .process(|job: Attempt<Other>| async move {

@@ -204,15 +204,17 @@ async fn levels_are_sensible() {
     assert_eq!(logged, [Level::INFO, Level::WARN, Level::INFO, Level::WARN]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn idle_workers_say_nothing_at_info() {
     let (capture, _guard) = Capture::install(LevelFilter::TRACE);
     let client = Client::new(MemoryState::new());
     let worker = client
         .worker()
         .process(|job: Attempt<Work>| async move { job.finish(()) });
-    let workers = worker.start().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    // It looks for jobs and for expired leases some fifty times.
+    let often = Duration::from_millis(5);
+    let workers = worker.poll_interval(often).reap_interval(often).start().await.unwrap();
+    tokio::time::sleep(often * 50).await;
     let idle = capture.messages("queuert");
     assert_eq!(idle, [(Level::INFO, "workers started".to_owned())]);
     workers.stop().await;
