@@ -1,20 +1,31 @@
-//! What a transaction will have caused once it commits: wake-ups and events, held until then.
+//! What a transaction will have caused once it commits: wake-ups, events and spans, held until then.
 //!
 //! Nothing here may be announced before the commit, and nothing at all after a rollback; a savepoint that is rolled
 //! back takes with it what was added since.
 
-use crate::adapter::{Applied, Notice, UnblockedJob};
-use crate::event::{Event, JobInfo};
-use crate::event_hub::EventHub;
+use std::fmt;
+
+use crate::adapter::{Applied, Commit, Notice, UnblockedJob};
+use crate::event::{Ages, Event, JobInfo};
+use crate::event_hub::{EventHub, HeldSpan};
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::job::{JobStatus, TypeName};
 
 /// Held effects, in the order in which they were caused.
-#[derive(Debug)]
 pub(crate) struct Effects {
     notices: Vec<Notice>,
     events: Vec<Event>,
+    spans: Vec<(HeldSpan, Commit)>,
     hub: EventHub,
+}
+
+impl fmt::Debug for Effects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Effects")
+            .field("notices", &self.notices)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A point to roll back to.
@@ -22,6 +33,7 @@ pub(crate) struct Effects {
 pub(crate) struct Mark {
     notices: usize,
     events: usize,
+    spans: usize,
 }
 
 impl Effects {
@@ -30,6 +42,7 @@ impl Effects {
         Self {
             notices: Vec::new(),
             events: Vec::new(),
+            spans: Vec::new(),
             hub: hub.clone(),
         }
     }
@@ -49,25 +62,39 @@ impl Effects {
         self.notices.push(Notice::LeaseLost(job));
     }
 
-    /// Holds an event, which is not even made if nobody listens.
+    /// Holds an event out of the ordinary, which is not even made if nobody listens.
     pub(crate) fn event(&mut self, event: impl FnOnce() -> Event) {
         if self.hub.is_listened_to() {
             self.events.push(event());
         }
     }
 
+    /// Holds an event of the kind that happens all the time, which is not even made if nobody follows.
+    pub(crate) fn often(&mut self, event: impl FnOnce() -> Event) {
+        if self.hub.is_followed() {
+            self.events.push(event());
+        }
+    }
+
+    /// Holds a span, if there is one.
+    pub(crate) fn span(&mut self, span: Option<HeldSpan>, commit: Commit) {
+        self.spans.extend(span.map(|span| (span, commit)));
+    }
+
     /// A job was completed: by a worker or from outside, with the chain's output or with a `next` job.
     pub(crate) fn completed(
         &mut self,
         job: &JobInfo,
+        ages: Ages,
         worker: Option<&WorkerId>,
         next: Option<(JobId, TypeName)>,
         applied: &Applied,
     ) {
-        self.event(|| Event::JobCompleted {
+        self.often(|| Event::JobCompleted {
             job: job.clone(),
             worker: worker.cloned(),
             continued: next.is_some(),
+            duration: ages.job,
         });
         match next {
             Some((id, type_name)) => {
@@ -76,9 +103,9 @@ impl Effects {
                     type_name: type_name.clone(),
                     ..job.clone()
                 };
-                self.event(|| Event::JobCreated(next()));
+                self.often(|| Event::JobCreated(next()));
                 match applied.next {
-                    Some(JobStatus::Blocked) => self.event(|| Event::JobBlocked(next())),
+                    Some(JobStatus::Blocked) => self.often(|| Event::JobBlocked(next())),
                     // It was handed over: nobody else can have it.
                     Some(JobStatus::Running) => {}
                     Some(_) => self.jobs_available(&type_name, 1),
@@ -87,9 +114,10 @@ impl Effects {
                 }
             }
             None => {
-                self.event(|| Event::ChainCompleted {
+                self.often(|| Event::ChainCompleted {
                     chain: job.chain_id,
                     type_name: job.chain_type.clone(),
+                    duration: ages.chain,
                 });
                 self.chain_ended(job.chain_id);
             }
@@ -101,7 +129,7 @@ impl Effects {
 
     /// A job waits for nothing any more.
     pub(crate) fn unblocked(&mut self, unblocked: &UnblockedJob) {
-        self.event(|| Event::JobUnblocked {
+        self.often(|| Event::JobUnblocked {
             job: unblocked.job,
             chain: unblocked.chain,
             type_name: unblocked.type_name.clone(),
@@ -110,14 +138,16 @@ impl Effects {
     }
 
     /// A job died, and its chain with it.
-    pub(crate) fn died(&mut self, job: &JobInfo, error: String) {
+    pub(crate) fn died(&mut self, job: &JobInfo, ages: Ages, error: String) {
         self.event(|| Event::JobDead {
             job: job.clone(),
             error,
+            duration: ages.job,
         });
         self.event(|| Event::ChainDead {
             chain: job.chain_id,
             type_name: job.chain_type.clone(),
+            duration: ages.chain,
         });
         self.chain_ended(job.chain_id);
     }
@@ -133,17 +163,25 @@ impl Effects {
         Mark {
             notices: self.notices.len(),
             events: self.events.len(),
+            spans: self.spans.len(),
         }
     }
 
     pub(crate) fn roll_back_to(&mut self, mark: Mark) {
         self.notices.truncate(mark.notices);
         self.events.truncate(mark.events);
+        self.spans.truncate(mark.spans);
     }
 
-    /// The notices, with those of one job type added up, and the events.
-    pub(crate) fn into_parts(mut self) -> (Vec<Notice>, Vec<Event>) {
-        (self.take_notices(), self.events)
+    /// After the commit: ends the spans, emits the events, and returns the notices, with those of one job type added up.
+    pub(crate) fn publish(mut self) -> Vec<Notice> {
+        for (span, commit) in std::mem::take(&mut self.spans) {
+            span.committed(commit);
+        }
+        for event in std::mem::take(&mut self.events) {
+            self.hub.emit(event);
+        }
+        self.take_notices()
     }
 
     /// Takes the notices out, with those of one job type added up.
@@ -169,7 +207,10 @@ impl Effects {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+    use crate::adapter::{CommitSpan, Delivery, ObservabilityAdapter};
 
     #[test]
     fn notices_of_one_type_add_up() {
@@ -177,27 +218,78 @@ mod tests {
         effects.jobs_available(&"a".into(), 1);
         effects.jobs_available(&"b".into(), 5);
         effects.jobs_available(&"a".into(), 2);
-        let (notices, _) = effects.into_parts();
         let of = |name: &'static str, count| Notice::JobsAvailable {
             type_name: name.into(),
             count,
         };
-        assert_eq!(notices, [of("a", 3), of("b", 5)]);
+        assert_eq!(effects.publish(), [of("a", 3), of("b", 5)]);
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl Log {
+        fn add(&self, line: String) {
+            self.0.lock().unwrap().push(line);
+        }
+
+        fn take(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    impl ObservabilityAdapter for Log {
+        fn event(&self, event: &Event) {
+            self.add(format!("{event:?}"));
+        }
+
+        fn delivery(&self) -> Delivery {
+            Delivery::Inline
+        }
+    }
+
+    struct Span(Log, &'static str);
+
+    impl CommitSpan for Span {
+        fn committed(&mut self, commit: Commit) {
+            self.0.add(format!("{} {commit:?}", self.1));
+            self.1 = "ended";
+        }
+    }
+
+    impl Drop for Span {
+        fn drop(&mut self) {
+            self.0.add(format!("{} dropped", self.1));
+        }
     }
 
     #[test]
     fn rolling_back_drops_what_came_after_the_mark() {
-        let mut effects = Effects::new(&EventHub::new(None));
+        let log = Log::default();
+        let hub = EventHub::new(Some(Arc::new(log.clone())));
+        let span = |name| hub.hold(|_| Some(Box::new(Span(log.clone(), name))));
+        let missed = |count| move || Event::EventsMissed { count };
+        let mut effects = Effects::new(&hub);
         effects.jobs_available(&"a".into(), 1);
+        effects.span(span("kept"), Commit::Created);
+        effects.often(missed(1));
         let outer = effects.mark();
         effects.jobs_available(&"a".into(), 7);
+        effects.span(span("outer"), Commit::Created);
+        effects.event(missed(2));
         let inner = effects.mark();
         effects.chain_ended(ChainId::from_uuid(uuid::Uuid::nil()));
+        effects.span(span("inner"), Commit::Completed);
+        effects.event(missed(3));
         effects.roll_back_to(inner);
+        assert_eq!(log.take(), ["inner dropped"]);
         effects.roll_back_to(outer);
-        let (notices, events) = effects.into_parts();
-        assert_eq!(notices.len(), 1);
-        assert!(matches!(notices[0], Notice::JobsAvailable { count: 1, .. }));
-        assert!(events.is_empty());
+        assert_eq!(log.take(), ["outer dropped"]);
+        let notices = effects.publish();
+        assert!(matches!(notices[..], [Notice::JobsAvailable { count: 1, .. }]));
+        assert_eq!(
+            log.take(),
+            ["kept Created", "ended dropped", "EventsMissed { count: 1 }"]
+        );
     }
 }

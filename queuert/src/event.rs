@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::adapter::{QueueSample, ReapCause};
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::job::{JobRecord, TypeName};
 use crate::time::Timestamp;
@@ -20,6 +21,29 @@ pub struct JobInfo {
     pub chain_id: ChainId,
     /// The type of its chain.
     pub chain_type: TypeName,
+}
+
+/// How long a job and its chain had existed when the job ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ages {
+    pub(crate) job: Option<Duration>,
+    pub(crate) chain: Option<Duration>,
+}
+
+impl Ages {
+    /// For a job that ended at this time.
+    pub(crate) fn at(job: &JobRecord, ended_at: Timestamp) -> Self {
+        // Only first jobs know when their chain began; for the others it is read from the chain's id, if the library
+        // made that. A look into the store would cost every end of a job a read for the sake of one figure.
+        let began = match job.chain_index {
+            0 => Some(job.created_at),
+            _ => job.chain_id.made_at(),
+        };
+        Self {
+            job: Some(ended_at.saturating_duration_since(job.created_at)),
+            chain: began.map(|began| ended_at.saturating_duration_since(began)),
+        }
+    }
 }
 
 impl JobInfo {
@@ -94,6 +118,8 @@ pub enum Event {
     WorkerStarted {
         /// Who.
         worker: WorkerId,
+        /// How many they are, each with one job at a time.
+        concurrency: usize,
     },
     /// The store fails; the worker retries until it answers.
     WorkerDegraded {
@@ -137,6 +163,8 @@ pub enum Event {
         chain: ChainId,
         /// Its type.
         type_name: TypeName,
+        /// How long it took from its start, where that is known: its first job, or an id that the library made, tells.
+        duration: Option<Duration>,
     },
     /// A chain died.
     ChainDead {
@@ -144,6 +172,8 @@ pub enum Event {
         chain: ChainId,
         /// Its type.
         type_name: TypeName,
+        /// How long it took from its start, where that is known: its first job, or an id that the library made, tells.
+        duration: Option<Duration>,
     },
     /// A chain was cancelled.
     ChainCancelled {
@@ -151,6 +181,8 @@ pub enum Event {
         chain: ChainId,
         /// Its type.
         type_name: TypeName,
+        /// How long it took from its start, where that is known: its first job, or an id that the library made, tells.
+        duration: Option<Duration>,
     },
     /// A dead or cancelled chain was sent on its way again.
     ChainRetried {
@@ -189,6 +221,8 @@ pub enum Event {
         worker: Option<WorkerId>,
         /// Whether the chain goes on.
         continued: bool,
+        /// How long the job took from its creation, where that is known.
+        duration: Option<Duration>,
     },
     /// A job died.
     JobDead {
@@ -196,20 +230,33 @@ pub enum Event {
         job: JobInfo,
         /// What of.
         error: String,
+        /// How long the job took from its creation, where that is known.
+        duration: Option<Duration>,
     },
-    /// The lease of a job had expired and was taken.
+    /// A job was cancelled, and its chain with it.
+    JobCancelled(JobInfo),
+    /// The lease of a job was taken back, because it had expired or its owner had died.
     JobReaped {
         /// The job.
         job: JobInfo,
         /// Who had it.
         owner: WorkerId,
-        /// When the lease expired.
+        /// Until when the lease would have lasted.
         expired_at: Timestamp,
+        /// Why it was taken.
+        cause: ReapCause,
         /// Who took it.
         worker: WorkerId,
     },
     /// An attempt began.
     AttemptStarted(AttemptInfo),
+    /// An attempt ran longer than it may, by its type's timeout or that of a middleware. It fails, and ends.
+    AttemptTimedOut {
+        /// Which.
+        attempt: AttemptInfo,
+        /// How long it may run.
+        timeout: Duration,
+    },
     /// An attempt ended.
     AttemptEnded {
         /// Which.
@@ -258,5 +305,18 @@ pub enum Event {
         operation: &'static str,
         /// What it said.
         error: Arc<str>,
+    },
+    /// How much waits to be run, of the types that a worker has processors for. Looked at only if the observability
+    /// adapter [asks for it](crate::adapter::ObservabilityAdapter::sample_queues_every).
+    QueuesSampled {
+        /// Who looked.
+        worker: WorkerId,
+        /// What was found, one for each type.
+        samples: Vec<QueueSample>,
+    },
+    /// The observability adapter was too slow, and was not told of some events. Only it hears of this.
+    EventsMissed {
+        /// How many.
+        count: u64,
     },
 }

@@ -91,6 +91,12 @@ impl ChainId {
     pub const fn first_job(&self) -> JobId {
         JobId(self.0)
     }
+
+    /// When the id was made, by the clock of the process that made it, if it is one that holds its time.
+    pub(crate) fn made_at(&self) -> Option<Timestamp> {
+        let milliseconds = i64::try_from(self.0.as_u128() >> 80).unwrap_or(i64::MAX);
+        (self.0.get_version_num() == 7).then(|| Timestamp::from_micros(milliseconds.saturating_mul(1_000)))
+    }
 }
 
 impl JobId {

@@ -54,7 +54,9 @@
 //! - The [`Client`] starts, reads, waits for and changes chains, inside the caller's own transaction wherever it writes.
 //! - [Workers](WorkerBuilder) run jobs in this process. An [`Attempt`] holds a **lease**; when it loses it, its
 //!   [signal](AbortSignal) fires and nothing that it writes can be committed.
-//! - [Middlewares](Middleware) wrap attempts. [Events](Event) tell what happened.
+//! - [Middlewares](Middleware) wrap attempts; [`middleware`] has some that are ready to use.
+//! - [Events](Event) tell what happened. Whoever installs a `tracing` subscriber sees them as structured lines, and a
+//!   span per attempt.
 //! - Three seams, in [`adapter`]: where jobs are kept, what carries hints, who is told. [`memory`] has adapters that
 //!   need nothing.
 //! - [`testing`] is for your own tests.
@@ -112,6 +114,7 @@
 //! | feature | default | what |
 //! |---|---|---|
 //! | `derive` | yes | `#[derive(JobTypes)]` |
+//! | `tower` | no | layers of tower around attempts: `middleware::TowerMiddleware` |
 //!
 //! The library runs on tokio.
 //!
@@ -133,11 +136,13 @@ mod error;
 mod error_text;
 mod event;
 mod event_hub;
+mod event_log;
 mod graph;
 mod id;
 mod job;
 mod job_type;
 pub mod memory;
+pub mod middleware;
 mod pagination;
 mod payload;
 pub mod request;
@@ -147,7 +152,7 @@ pub mod testing;
 mod time;
 mod worker;
 
-pub use adapter::{JobSort, Order};
+pub use adapter::{JobSort, Order, ReapCause};
 pub use blockers::{BlockerSpec, Blockers, Many, One};
 pub use chain::{Chain, ChainHandle, ChainRecord, ChainRef, Started};
 pub use client::{Client, ClientBuilder, ForeignTransaction, HeldEffects, OpenJob, Transaction, TransactionScope};

@@ -3,12 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use queuert::adapter::{ClaimJobs, ClaimType, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
+use queuert::adapter::{
+    ClaimJobs, ClaimType, Claimed, ClaimedJob, QueueSample, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal,
+    SampleQueues,
+};
 use queuert::{AbortReason, AttemptError, Fence, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::change::{Change, Destination};
 use crate::core::{Core, count};
+use crate::presence;
 use crate::query::{blockers_of, stored_jobs};
 use crate::row::{self, JOB_COLUMNS, StoredJob};
 use crate::sabotage::Bug;
@@ -120,6 +124,52 @@ pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJ
         jobs: with_blockers(session, core, jobs).await?,
         next_due,
     })
+}
+
+/// How many jobs at the head of a queue are looked at for the one that has been due longest.
+const LOOKED_AT: usize = 100;
+
+/// How much is ready: index entries are counted, as far as the limit goes, and few rows are read. What has become due
+/// since the last claim still lies apart. Limits are literals, as in the claim.
+fn sample_statement(limit: usize) -> String {
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {{now}} AS now) \
+         SELECT r.ready + l.ready, least(h.at, l.at), clock.now \
+         FROM clock CROSS JOIN unnest($1::integer[]) WITH ORDINALITY AS t(id, place) \
+         CROSS JOIN LATERAL (SELECT count(*) AS ready FROM (SELECT FROM {{schema}}.ready AS r WHERE r.type_id = t.id \
+         ORDER BY r.rank, r.id LIMIT {limit}) AS x) AS r \
+         CROSS JOIN LATERAL (SELECT min(x.scheduled_at) AS at FROM (SELECT r.scheduled_at FROM {{schema}}.ready AS r \
+         WHERE r.type_id = t.id ORDER BY r.rank, r.id LIMIT {LOOKED_AT}) AS x) AS h \
+         CROSS JOIN LATERAL (SELECT count(*) AS ready, min(x.scheduled_at) AS at FROM (SELECT l.scheduled_at \
+         FROM {{schema}}.later AS l WHERE l.type_id = t.id AND l.scheduled_at <= clock.now \
+         ORDER BY l.scheduled_at LIMIT {limit}) AS x) AS l ORDER BY t.place"
+    )
+}
+
+/// How much is ready, of types that have been interned.
+pub(crate) async fn sample(
+    session: &mut Session<'_>,
+    core: &Core,
+    sample: &SampleQueues,
+) -> Result<Vec<QueueSample>, StateError> {
+    let mut numbers = Vec::with_capacity(sample.types.len());
+    for name in &sample.types {
+        numbers.push(core.type_number(name)?);
+    }
+    let statement = core.render(&sample_statement(sample.limit));
+    let rows = session.fetch(query(&statement).bind(numbers)).await?;
+    let mut samples = Vec::with_capacity(rows.len());
+    for (name, found) in sample.types.iter().zip(&rows) {
+        let ready: i64 = row::get(found, 0)?;
+        let earliest: Option<i64> = row::get(found, 1)?;
+        let now = Timestamp::from_micros(row::get(found, 2)?);
+        samples.push(QueueSample {
+            type_name: name.clone(),
+            ready: usize::try_from(ready).unwrap_or(0).min(sample.limit),
+            oldest: earliest.map(|time| now.saturating_duration_since(Timestamp::from_micros(time))),
+        });
+    }
+    Ok(samples)
 }
 
 /// What runs under a fence: a read of all that is in flight, which is little.
@@ -367,15 +417,18 @@ fn excepted(reap: &ReapLeases) -> Vec<Uuid> {
     reap.except.iter().map(|job| job.as_uuid()).collect()
 }
 
-/// Takes expired leases, oldest first. In a transaction: the rows are taken away first and put elsewhere after.
+/// Takes expired leases, oldest first, and those of the processes that are taken for dead. In a transaction: the rows are
+/// taken away first and put elsewhere after.
 pub(crate) async fn reap(
     session: &mut Session<'_>,
     core: &Core,
     reap: &ReapLeases,
+    dead: &[i64],
 ) -> Result<Vec<ReapedJob>, StateError> {
+    let confirmed = presence::confirm(session, core, dead).await?;
     let text = "WITH d AS (DELETE FROM {schema}.running WHERE ctid = ANY (ARRAY(\
-         SELECT r.ctid FROM {schema}.running AS r WHERE r.leased_until <= {now} AND r.type_id = ANY ($1::integer[]) \
-         AND r.id <> ALL ($2::uuid[]) ORDER BY r.leased_until, r.id LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) RETURNING *) \
+         SELECT r.ctid FROM {schema}.running AS r WHERE (r.leased_until <= {now} OR r.owner = ANY ($4::text[])) \
+         AND r.type_id = ANY ($1::integer[]) AND r.id <> ALL ($2::uuid[]) ORDER BY r.leased_until, r.id LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) RETURNING *) \
          SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text, 2, j.priority, \
          d.attempt, d.claims, j.max_attempts, j.created_at, d.scheduled_at, d.started_at, NULL::bigint, NULL::text, \
          NULL::integer, NULL::bigint, NULL::text, d.owner, d.leased_until, d.fence, j.dedup_key, j.trace_context, \
@@ -384,8 +437,10 @@ pub(crate) async fn reap(
     let search = query(&core.render(text))
         .bind(reaped_types(core, reap))
         .bind(excepted(reap))
-        .bind(count(reap.limit));
+        .bind(count(reap.limit))
+        .bind(confirmed.workers.clone());
     let rows = session.fetch(search).await?;
+    presence::forget(session, core, &confirmed).await?;
     let Some(now) = rows.last().map(|last| row::get(last, JOB_COLUMNS)).transpose()? else {
         return Ok(Vec::new());
     };
@@ -395,6 +450,10 @@ pub(crate) async fn reap(
     for mut stored in row::jobs(session, core, &rows).await? {
         let Some(lease) = stored.job.lease.take() else {
             continue;
+        };
+        let cause = match lease.until <= now {
+            true => ReapCause::LeaseExpired,
+            false => ReapCause::OwnerDied,
         };
         let job = &mut stored.job;
         let allowed = reap.types.iter().find(|reaped| reaped.name == job.type_name);
@@ -414,7 +473,7 @@ pub(crate) async fn reap(
         let error = AttemptError {
             attempt: job.attempt,
             at: now,
-            message: format!("the lease of worker {} expired at {}", lease.owner, lease.until),
+            message: cause.error(&lease),
         };
         job.last_error = Some(error.clone());
         changes.push(Change {
@@ -425,6 +484,7 @@ pub(crate) async fn reap(
         reaped.push(ReapedJob {
             owner: lease.owner,
             expired_at: lease.until,
+            cause,
             job: stored.job,
         });
     }

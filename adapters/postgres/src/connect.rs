@@ -10,9 +10,11 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Row, SqlSa
 use crate::core::Core;
 use crate::error::{has_code, misconfigured, translate};
 use crate::lanes::{Lanes, PLACES};
+use crate::lifeline;
 use crate::maintain::Upkeep;
 use crate::migrate;
 use crate::options::PostgresOptions;
+use crate::presence::Presence;
 use crate::state::PostgresState;
 
 /// The oldest server that has what the statements use.
@@ -146,6 +148,7 @@ async fn tuned_pool(settings: &PostgresOptions, options: &PgConnectOptions) -> R
     let tuned = options
         .clone()
         .options(TUNING.into_iter().chain([ISOLATION]))
+        .options([(lifeline::SETTING, fastrand::i64(..))])
         .statement_cache_capacity(500);
     let pool = match pool_options(settings).connect_with(tuned).await {
         Ok(pool) => pool,
@@ -206,6 +209,11 @@ impl PostgresState {
     fn new(settings: &PostgresOptions, access: Access) -> Self {
         let core = Core::new(access.pool.clone(), &settings.schema, settings.ageing_step);
         let upkeep = Upkeep::new(&settings.schema, settings.retention.clone());
-        Self::with(core, access, upkeep)
+        // Only connections of the library's own carry the number of a lifeline.
+        let presence = match access.mode {
+            Mode::Own => Presence::new(access.pool.connect_options()),
+            Mode::Guarded => None,
+        };
+        Self::with(core, access, upkeep, presence)
     }
 }

@@ -23,6 +23,7 @@ pub struct Migration {
 const STEPS: &[(&str, &str)] = &[
     ("jobs", include_str!("../migrations/0001_jobs.sql")),
     ("maintainer", include_str!("../migrations/0002_maintainer.sql")),
+    ("process", include_str!("../migrations/0003_process.sql")),
 ];
 
 /// The ledger. It is this library's own: migrations of the application never meet it.
@@ -30,7 +31,7 @@ const LEDGER: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (version int
      applied_at timestamptz NOT NULL DEFAULT now())";
 
 /// What the role must be able to use.
-pub(crate) const TABLES: [&str; 14] = [
+pub(crate) const TABLES: [&str; 15] = [
     "blocker",
     "failure",
     "job",
@@ -40,6 +41,7 @@ pub(crate) const TABLES: [&str; 14] = [
     "maintainer",
     "migration",
     "open_key",
+    "process",
     "ready",
     "result",
     "running",

@@ -12,6 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::lifeline::Lifeline;
 use crate::notify_hub::Hub;
 use crate::notify_listener::Listener;
 use crate::notify_outbox::Outbox;
@@ -64,6 +65,8 @@ pub struct PostgresNotify {
 pub(crate) struct Shared {
     pub(crate) options: PostgresNotifyOptions,
     pub(crate) connect: PgConnectOptions,
+    /// What the listener's session is besides, if the pool is that of a state.
+    pub(crate) lifeline: Option<Arc<Lifeline>>,
     pub(crate) channel: String,
     pub(crate) outbox: Arc<Outbox>,
     state: Mutex<State>,
@@ -336,8 +339,13 @@ impl PostgresNotifyOptions {
         };
         let channel = channel(&self.schema);
         let sender = fastrand::u64(1..);
+        let lifeline = Lifeline::of_options(&connect);
+        if let Some(lifeline) = &lifeline {
+            lifeline.announce_listener();
+        }
         PostgresNotify {
             shared: Arc::new(Shared {
+                lifeline,
                 connect: connect.application_name(&application_name(&self.schema)),
                 outbox: Arc::new(Outbox::new(pool, channel.clone(), sender)),
                 channel,

@@ -14,6 +14,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::lifeline::Hold;
 use crate::notify::{Phase, Shared};
 use crate::notify_backoff::Backoff;
 use crate::notify_fleet::{Asked, Fleet};
@@ -36,7 +37,7 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// The server is to notice a process that has vanished, and not to end a session for being quiet.
-const SESSION: &str = "SELECT set_config('idle_session_timeout', '0', false), \
+pub(crate) const SESSION: &str = "SELECT set_config('idle_session_timeout', '0', false), \
      set_config('tcp_keepalives_idle', '60', false), set_config('tcp_keepalives_interval', '10', false), \
      set_config('tcp_keepalives_count', '3', false)";
 
@@ -81,8 +82,8 @@ impl Listener {
         let mut backoff = Backoff::default();
         let mut short_lived = 0;
         loop {
-            let mut listener = match self.connect().await {
-                Ok(listener) => listener,
+            let (mut listener, lifeline) = match self.connect().await {
+                Ok(connected) => connected,
                 Err(error) => {
                     if self.failed(&error) {
                         break;
@@ -98,7 +99,7 @@ impl Listener {
             match self.hear(&mut listener).await {
                 End::Needless => break,
                 End::Lost(error) => {
-                    drop(listener);
+                    drop((listener, lifeline));
                     self.fleet.forget();
                     if since.elapsed() >= GOOD {
                         backoff.reset();
@@ -117,8 +118,9 @@ impl Listener {
         self.done = true;
     }
 
-    /// A connection that listens, as was seen from a notification that came through it.
-    async fn connect(&mut self) -> Result<PgListener, Arc<str>> {
+    /// A connection that listens, as was seen from a notification that came through it, and that is the lifeline of the
+    /// state whose pool this is.
+    async fn connect(&mut self) -> Result<(PgListener, Option<Hold>), Arc<str>> {
         let Some(shared) = self.shared.upgrade() else {
             return Err("the adapter has gone".into());
         };
@@ -152,7 +154,12 @@ impl Listener {
             .await
             .map_err(|_| Arc::from(format!("the server did not take a listener within {DEADLINE:?}")))??;
         self.prove(&shared, &mut listener).await?;
-        Ok(listener)
+        let hold = match &shared.lifeline {
+            // Should it fail, the connection is lost, which is noticed below.
+            Some(lifeline) => lifeline.take(&mut listener).await.ok(),
+            None => None,
+        };
+        Ok((listener, hold))
     }
 
     /// Announces itself and waits until that has come around: a pooler in transaction mode takes `LISTEN`, and never

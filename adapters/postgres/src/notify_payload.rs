@@ -469,6 +469,81 @@ mod tests {
         }
     }
 
+    fn corpus() -> Vec<String> {
+        let lines = include_str!("../tests/corpus/notifications.txt").lines();
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Whatever is read can be said again, and is then read as the same.
+    fn read_and_say(payload: &str) {
+        let Some((_, items)) = decode(payload) else { return };
+        let mut batch = Batch::default();
+        for item in &items {
+            match item {
+                Item::Notice(notice) => batch.notice(notice),
+                Item::Taken {
+                    ticket,
+                    type_name,
+                    count,
+                } => batch.taken(*ticket, type_name.clone(), *count),
+                Item::Present(types) => batch.present(types.clone()),
+                Item::Hello => batch.hello(),
+                Item::Resync => {}
+            }
+        }
+        let said = encode(&batch);
+        assert!(said.iter().all(|payload| payload.len() <= LIMIT));
+        let mut again = Batch::default();
+        for item in decode_all(&said) {
+            if let Item::Notice(notice) = item {
+                again.notice(&notice);
+            }
+        }
+        assert_eq!(
+            (&again.jobs, &again.chains, &again.leases),
+            (&batch.jobs, &batch.chains, &batch.leases)
+        );
+    }
+
+    #[test]
+    fn the_corpus_is_survived() {
+        corpus().iter().for_each(|line| read_and_say(line));
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config {
+            cases: 3_000,
+            failure_persistence: Some(Box::new(proptest::test_runner::FileFailurePersistence::Direct(
+                concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/notifications.regressions"),
+            ))),
+            ..Default::default()
+        })]
+
+        #[test]
+        fn anything_is_survived(text in proptest::prelude::any::<String>()) {
+            read_and_say(&text);
+        }
+
+        /// Pieces of what we say, put together in any way.
+        #[test]
+        fn anything_that_looks_like_ours_is_survived(
+            pieces in proptest::collection::vec(proptest::sample::select(corpus()), 1..5),
+            cuts in proptest::collection::vec(proptest::prelude::any::<proptest::sample::Index>(), 5),
+        ) {
+            let mut text = String::from("q100000000000000071.");
+            for (piece, cut) in pieces.iter().zip(cuts) {
+                let tail = piece.strip_prefix("q100000000000000071.").unwrap_or(piece);
+                let mut at = cut.index(tail.len() + 1);
+                while !tail.is_char_boundary(at) {
+                    at -= 1;
+                }
+                text.push_str(&tail[..at]);
+                text.push_str(tail);
+            }
+            read_and_say(&text);
+        }
+    }
+
     #[test]
     fn every_cut_and_every_changed_byte_is_survived() {
         let mut batch = Batch::default();

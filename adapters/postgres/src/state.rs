@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use queuert::adapter::{
     ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain,
-    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    QueueSample, ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter,
+    StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use tokio::time::Instant;
 
 use crate::connect::Access;
 use crate::core::Core;
@@ -16,6 +18,7 @@ use crate::error::translate;
 use crate::maintain::Upkeep;
 use crate::migrate::{self, Migration};
 use crate::options::PostgresOptions;
+use crate::presence::Presence;
 use crate::session::Session;
 use crate::starts::{self, Answer, Starts, Way};
 use crate::transaction::{PostgresTransaction, Work};
@@ -29,9 +32,11 @@ pub struct PostgresState {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    core: Core,
+    core: Arc<Core>,
     access: Access,
     upkeep: Upkeep,
+    /// `None` where the sessions may be somebody else's in the next moment.
+    presence: Option<Presence>,
     pub(crate) starts: Starts,
 }
 
@@ -184,15 +189,19 @@ impl PostgresState {
     ///
     /// A dropped future closes the connections all the same.
     pub async fn close(&self) {
+        if let Some(presence) = &self.inner.presence {
+            presence.leave();
+        }
         self.inner.access.pool.close().await;
     }
 
-    pub(crate) fn with(core: Core, access: Access, upkeep: Upkeep) -> Self {
+    pub(crate) fn with(core: Core, access: Access, upkeep: Upkeep, presence: Option<Presence>) -> Self {
         Self {
             inner: Arc::new(Inner {
-                core,
+                core: Arc::new(core),
                 access,
                 upkeep,
+                presence,
                 starts: Starts::default(),
             }),
         }
@@ -256,12 +265,19 @@ impl StateAdapter for PostgresState {
         if claim.types.is_empty() || claim.limit == 0 {
             return Ok(Claimed::default());
         }
-        let Inner { core, access, .. } = &*self.inner;
+        let Inner {
+            core, access, presence, ..
+        } = &*self.inner;
         let unknown = core.types.unknown(claim.types.iter().map(|claimed| &claimed.name));
         core.intern_alone(access, unknown).await?;
         let mut work = Work::single(access).await?;
         let claimed = claim::claim(&mut work.session(), core, claim).await?;
         work.finish().await?;
+        if let Some(presence) = presence
+            && !claimed.jobs.is_empty()
+        {
+            presence.enlist(&claim.worker, core, access);
+        }
         Ok(claimed)
     }
 
@@ -270,6 +286,16 @@ impl StateAdapter for PostgresState {
         let claimed = claim::claimed(&mut work.session(), &self.inner.core, fence).await?;
         work.finish().await?;
         Ok(claimed)
+    }
+
+    async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
+        let Inner { core, access, .. } = &*self.inner;
+        core.intern_alone(access, core.types.unknown(sample.types.iter()))
+            .await?;
+        let mut work = Work::single(access).await?;
+        let samples = claim::sample(&mut work.session(), core, sample).await?;
+        work.finish().await?;
+        Ok(samples)
     }
 
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
@@ -306,13 +332,24 @@ impl StateAdapter for PostgresState {
         let mut work = Work::single(&self.inner.access).await?;
         let expired = claim::has_expired(&mut work.session(), &self.inner.core, reap).await?;
         work.finish().await?;
-        if !expired {
+        let dead = self.inner.presence.as_ref().map(Presence::deaths).unwrap_or_default();
+        if !expired && dead.is_empty() {
             return Ok(Vec::new());
         }
         let mut work = Work::atomic(&self.inner.access).await?;
-        let reaped = claim::reap(&mut work.session(), &self.inner.core, reap).await?;
+        let reaped = claim::reap(&mut work.session(), &self.inner.core, reap, &dead).await?;
         work.finish().await?;
         Ok(reaped)
+    }
+
+    async fn owner_died(&self, since: Instant) {
+        let Inner {
+            core, access, presence, ..
+        } = &*self.inner;
+        match presence {
+            Some(presence) => presence.death_since(since, core, access).await,
+            None => std::future::pending().await,
+        }
     }
 
     async fn hold_lease(

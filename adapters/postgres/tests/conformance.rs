@@ -85,7 +85,12 @@ impl StateFixture for Postgres {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::none().concurrent_writers().poison().markers()
+        let all = Capabilities::none().concurrent_writers().poison().markers();
+        // Behind a pool of the application's there may be a pooler, whose sessions outlive a process.
+        match self.from_pool {
+            false => all.owners(),
+            true => all,
+        }
     }
 
     fn ageing_step(&self) -> Duration {
@@ -95,6 +100,41 @@ impl StateFixture for Postgres {
     /// A busy server takes its time over the round trips of a verb that does not wait.
     fn patience(&self) -> Duration {
         Duration::from_millis(300)
+    }
+
+    async fn twin(&self, _: &PostgresState) -> PostgresState {
+        let schema = self.schema();
+        let options = schema.options().ageing_step(AGEING_STEP);
+        let twin = options.connect_with(schema.connect_options()).await;
+        twin.expect("the test server can be used")
+    }
+
+    /// Its sessions end, as they do with a process; `tests/recovery` kills real ones.
+    async fn kill(&self, twin: PostgresState) {
+        let schema = self.schema();
+        let mut connection = schema.connection().await;
+        let select = format!(
+            "SELECT count(*) FROM {0}.running AS r \
+             WHERE NOT EXISTS (SELECT 1 FROM {0}.process AS p WHERE r.owner = ANY (p.workers))",
+            schema.name()
+        );
+        // It is known a moment after its first claim.
+        let known = async {
+            loop {
+                let unknown: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(select.clone()))
+                    .fetch_one(&mut connection)
+                    .await
+                    .expect("the table can be read");
+                if unknown == 0 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), known)
+            .await
+            .expect("a process that claims jobs is known");
+        twin.close().await;
     }
 
     /// Any failed statement makes Postgres answer the commit with a rollback.

@@ -6,8 +6,8 @@ mod support;
 use std::time::Duration;
 
 use queuert::adapter::{
-    Authority, ClaimJobs, ClaimType, NewChain, NewJob, Outcome, ReapLeases, ReapType, RenewLease, Settlement,
-    StateAdapter,
+    Authority, ClaimJobs, ClaimType, NewChain, NewJob, Outcome, ReapLeases, ReapType, RenewLease, SampleQueues,
+    Settlement, StateAdapter,
 };
 use queuert::{Fence, JobId, Payload, Schedule, WorkerId};
 use queuert_postgres::PostgresState;
@@ -66,6 +66,9 @@ async fn exercise(state: &PostgresState) {
         Vec::new(),
     );
     state.reap_leases(&reap).await.expect("the store is well");
+    let sample = SampleQueues::new(TYPES.map(Into::into).to_vec(), 1_000);
+    let samples = state.sample_queues(&sample).await.expect("the store is well");
+    assert!(samples.iter().map(|sample| sample.ready).sum::<usize>() >= 2);
     let outcomes = [
         Outcome::Finish {
             output: Payload::from_text("1"),
@@ -153,6 +156,24 @@ async fn check(state: &PostgresState, when: &str) {
     assert!(!claims.is_empty(), "no claim was prepared {when}");
     for (text, plan) in &plans {
         assert_eq!(whole_reads(plan), Vec::<&str>::new(), "{when}: {text}\n{plan}");
+    }
+    let samples: Vec<_> = plans
+        .iter()
+        .filter(|(text, _)| text.contains("ORDINALITY AS t(id, place)"))
+        .collect();
+    assert!(!samples.is_empty(), "no sample was prepared {when}");
+    for (_, plan) in samples {
+        assert_eq!(
+            plan.matches("using ready_claim").count(),
+            2,
+            "{when}: runs of the index\n{plan}"
+        );
+        assert_eq!(
+            plan.matches("using later_due").count(),
+            1,
+            "{when}: runs of the index\n{plan}"
+        );
+        assert!(!plan.contains("Bitmap"), "{when}: a run ends with its limit\n{plan}");
     }
     for (_, plan) in claims {
         let branches = plan.matches("using ready_claim").count();

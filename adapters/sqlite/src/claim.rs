@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
+use queuert::adapter::{
+    ClaimJobs, Claimed, ClaimedJob, QueueSample, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal, SampleQueues,
+};
 use queuert::{
     AbortReason, AttemptError, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, StateError, Timestamp,
 };
@@ -13,6 +15,7 @@ use crate::clock;
 use crate::core::{Change, Core, ErrorChange, count};
 use crate::db::{Db, Row, query};
 use crate::json::Batch;
+use crate::presence;
 use crate::row::{self, CHAIN_COLUMNS};
 use crate::sabotage;
 
@@ -54,6 +57,9 @@ pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Re
         values.add(claim.fence.as_uuid()).add(until);
     });
     take.await?;
+    if !taken.is_empty() {
+        presence::enlist(db, core, claim.worker.as_str()).await?;
+    }
     let next_due = match taken.len() < claim.limit {
         true => next_due(db, core, &names, now).await?,
         false => None,
@@ -75,6 +81,37 @@ async fn next_due(db: &mut Db<'_>, core: &Core, names: &str, now: Timestamp) -> 
             .saturating_duration_since(now)
             .max(Duration::from_millis(1))
     }))
+}
+
+/// How much is ready, type by type: there are few.
+pub(crate) async fn sample(
+    db: &mut Db<'_>,
+    core: &Core,
+    sample: &SampleQueues,
+) -> Result<Vec<QueueSample>, StateError> {
+    let now = clock::now();
+    let mut samples = Vec::with_capacity(sample.types.len());
+    for name in &sample.types {
+        let ready = query(&core.sql.ready)
+            .bind(name.as_str())
+            .bind(now.as_micros())
+            .bind(count(sample.limit));
+        let found = db.first(ready, |found| {
+            Ok((
+                found.get::<i64>(0)?,
+                found.get::<Option<i64>>(1)?,
+                found.get::<Option<i64>>(2)?,
+            ))
+        });
+        let (ready, due, apart) = found.await?.unwrap_or_default();
+        let earliest = due.into_iter().chain(apart).min().map(Timestamp::from_micros);
+        samples.push(QueueSample {
+            type_name: name.clone(),
+            ready: usize::try_from(ready).unwrap_or(0).min(sample.limit),
+            oldest: earliest.map(|earliest| now.saturating_duration_since(earliest)),
+        });
+    }
+    Ok(samples)
 }
 
 /// What runs under a fence.
@@ -211,14 +248,27 @@ pub(crate) async fn hold(
 
 pub(crate) async fn reap(db: &mut Db<'_>, core: &Core, reap: &ReapLeases) -> Result<Vec<ReapedJob>, StateError> {
     let now = clock::now();
-    let expired = query(&core.sql.expired)
-        .bind(now.as_micros())
-        .bind(Batch::of_texts(reap.types.iter().map(|reaped| reaped.name.as_str())))
-        .bind(Batch::of_ids(reap.except.iter().map(|job| job.as_uuid())))
-        .bind(count(reap.limit));
+    let types = Batch::of_texts(reap.types.iter().map(|reaped| reaped.name.as_str()));
+    let except = Batch::of_ids(reap.except.iter().map(|job| job.as_uuid()));
+    let search = |text, limit| {
+        let search = query(text).bind(now.as_micros());
+        search.bind(types.as_str()).bind(except.as_str()).bind(count(limit))
+    };
+    let mut found = Vec::new();
+    for stored in db.fetch(search(&core.sql.expired, reap.limit), row::job).await? {
+        found.push((ReapCause::LeaseExpired, stored));
+    }
+    let dead = presence::dead(db, core).await?;
+    if !dead.workers.is_empty() && found.len() < reap.limit {
+        let workers = Batch::of_texts(dead.workers.iter().map(String::as_str));
+        let orphaned = search(&core.sql.orphaned, reap.limit - found.len()).bind(workers);
+        for stored in db.fetch(orphaned, row::job).await? {
+            found.push((ReapCause::OwnerDied, stored));
+        }
+    }
     let mut reaped = Vec::new();
     let mut changes = Vec::new();
-    for mut stored in db.fetch(expired, row::job).await? {
+    for (cause, mut stored) in found {
         let Some(lease) = stored.job.lease.take() else {
             continue;
         };
@@ -232,7 +282,7 @@ pub(crate) async fn reap(db: &mut Db<'_>, core: &Core, reap: &ReapLeases) -> Res
             job.status = JobStatus::Pending;
             job.scheduled_at = now;
         }
-        let message = format!("the lease of worker {} expired at {}", lease.owner, lease.until);
+        let message = cause.error(&lease);
         job.last_error = Some(AttemptError {
             attempt: job.attempt,
             at: now,
@@ -248,11 +298,13 @@ pub(crate) async fn reap(db: &mut Db<'_>, core: &Core, reap: &ReapLeases) -> Res
         reaped.push(ReapedJob {
             owner: lease.owner,
             expired_at: lease.until,
+            cause,
             job: stored.job,
         });
     }
     core.change(db, &changes, now).await?;
     core.note_lost_leases(db, reaped.iter().map(|reaped| reaped.job.id))
         .await?;
+    presence::bury(db, core, &dead).await?;
     Ok(reaped)
 }

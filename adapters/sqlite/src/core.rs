@@ -15,6 +15,7 @@ use crate::clock;
 use crate::db::{Db, query};
 use crate::error::DbError;
 use crate::json::Batch;
+use crate::presence::Presence;
 use crate::row::{self, Head, NewRow, StoredJob, status_number};
 use crate::sql::Statements;
 
@@ -27,6 +28,7 @@ pub(crate) struct Core {
     pub(crate) ageing_step: Duration,
     /// Names this handle among all that write to the file, so that it does not hear its own hints.
     pub(crate) origin: Uuid,
+    pub(crate) presence: Presence,
     claims: Mutex<HashMap<usize, SqlStr>>,
     /// Transactions that were committed through this handle.
     commits: AtomicU64,
@@ -113,11 +115,12 @@ impl Change {
 }
 
 impl Core {
-    pub(crate) fn new(prefix: &str, ageing_step: Duration) -> Self {
+    pub(crate) fn new(prefix: &str, ageing_step: Duration, presence: Presence) -> Self {
         Self {
             sql: Statements::new(prefix),
             ageing_step,
             origin: Uuid::new_v4(),
+            presence,
             claims: Mutex::default(),
             commits: AtomicU64::new(0),
             opened: Instant::now(),

@@ -81,6 +81,7 @@ mod notify;
 mod operate;
 mod options;
 mod own;
+mod presence;
 mod query;
 mod retention;
 mod row;

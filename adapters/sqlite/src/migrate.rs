@@ -17,7 +17,10 @@ pub struct Migration {
     pub sql: String,
 }
 
-const STEPS: &[(&str, &str)] = &[("jobs", include_str!("../migrations/0001_jobs.sql"))];
+const STEPS: &[(&str, &str)] = &[
+    ("jobs", include_str!("../migrations/0001_jobs.sql")),
+    ("process", include_str!("../migrations/0002_process.sql")),
+];
 
 /// The ledger. It is this library's own: migrations of the application never meet it.
 const LEDGER: &str = "CREATE TABLE {prefix}migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, \
@@ -26,11 +29,12 @@ const LEDGER: &str = "CREATE TABLE {prefix}migration (version INTEGER PRIMARY KE
 const LONGEST_PREFIX: usize = 40;
 
 /// What the steps create, after the prefix: tables first, then indexes. SQLite keeps the names of both in one place.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "migration",
     "job",
     "blocker",
     "notice",
+    "process",
     "job_id",
     "job_chain",
     "job_queue",

@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::error::{is_locked, translate};
 use crate::migrate;
 use crate::own::{Own, OwnOptions};
+use crate::presence::Presence;
 use crate::state::SqliteState;
 use crate::writer::Writer;
 
@@ -212,7 +213,7 @@ impl SqliteOptions {
             .pragma(WRITER_CACHE.0, WRITER_CACHE.1)
             .pragma(CHECKPOINT_PAGES.0, CHECKPOINT_PAGES.1);
         let deadline = Instant::now() + self.lock_timeout;
-        let connection = loop {
+        let mut connection = loop {
             match self.prepare(&writing, in_memory).await {
                 Err(Failure::Busy(_)) if Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(2 + fastrand::u64(..8))).await;
@@ -221,7 +222,8 @@ impl SqliteOptions {
                 Ok(connection) => break connection,
             }
         };
-        let core = Arc::new(Core::new(&self.prefix, self.ageing_step));
+        let presence = Presence::new(database(&mut connection).await.map_err(|error| named(error, &path))?);
+        let core = Arc::new(Core::new(&self.prefix, self.ageing_step, presence));
         let readers = (!in_memory).then(|| self.reader_pool(&plain));
         // With options of the caller's, or in memory, only sqlx knows how to open it.
         let file = (!in_memory && self.connect.is_none()).then_some(path);
@@ -340,6 +342,15 @@ impl SqliteOptions {
             }
         }
     }
+}
+
+/// The path of the file, as SQLite knows it; `None` for a database in memory.
+async fn database(connection: &mut SqliteConnection) -> Result<Option<PathBuf>, StateError> {
+    let found: Option<String> = sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'")
+        .fetch_optional(connection)
+        .await
+        .map_err(translate)?;
+    Ok(found.filter(|path| !path.is_empty()).map(PathBuf::from))
 }
 
 /// The path from the root, so that a program that changes its directory keeps its file.

@@ -11,6 +11,9 @@ use crate::values::{Batched, shared};
 /// How many jobs a claim moves from later to due at most, so that a million jobs of one hour do not stall a claim.
 const PROMOTIONS: usize = 10_000;
 
+/// How many jobs at the head of a queue are looked at for the one that has been due longest.
+const LOOKED_AT: usize = 100;
+
 /// The most types in one compound query; SQLite's limit is 500.
 const ARMS: usize = 200;
 
@@ -27,9 +30,14 @@ pub(crate) struct Statements {
     pub(crate) duplicates: SqlStr,
     pub(crate) promote: SqlStr,
     pub(crate) next_due: SqlStr,
+    pub(crate) ready: SqlStr,
     pub(crate) renew: SqlStr,
     pub(crate) why_lost: SqlStr,
     pub(crate) expired: SqlStr,
+    pub(crate) orphaned: SqlStr,
+    pub(crate) processes: SqlStr,
+    pub(crate) enlist: SqlStr,
+    pub(crate) forget_workers: SqlStr,
     pub(crate) claimed: SqlStr,
     pub(crate) finish: Batched,
     pub(crate) take: Batched,
@@ -135,6 +143,16 @@ impl Statements {
                 "SELECT min((SELECT scheduled_at FROM {prefix}job INDEXED BY {prefix}job_later WHERE status = 1 AND due = 0 \
                  AND type = t.value ORDER BY scheduled_at LIMIT 1)) FROM json_each(?1) AS t",
             ),
+            // Counts entries of the index and reads few rows. What has become due since the last claim still lies apart.
+            ready: sql(&format!(
+                "SELECT (SELECT count(*) FROM (SELECT 1 FROM {{prefix}}job INDEXED BY {{prefix}}job_queue WHERE status = 1 \
+                 AND due = 1 AND type = ?1 LIMIT ?3)) + (SELECT count(*) FROM (SELECT 1 FROM {{prefix}}job \
+                 INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 AND type = ?1 AND scheduled_at <= ?2 LIMIT ?3)), \
+                 (SELECT min(scheduled_at) FROM (SELECT scheduled_at FROM {{prefix}}job INDEXED BY {{prefix}}job_queue \
+                 WHERE status = 1 AND due = 1 AND type = ?1 ORDER BY rank, id LIMIT {LOOKED_AT})), \
+                 (SELECT scheduled_at FROM {{prefix}}job INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 \
+                 AND type = ?1 AND scheduled_at <= ?2 ORDER BY scheduled_at LIMIT 1)"
+            )),
             renew: sql(
                 "UPDATE {prefix}job SET lease_until = x.until FROM (SELECT unhex(value ->> 0) AS id, \
                  unhex(value ->> 1) AS fence, value ->> 2 AS until FROM json_each(?1)) AS x \
@@ -155,6 +173,21 @@ impl Statements {
                  AND j.id NOT IN (SELECT unhex(value) FROM json_each(?3)) \
                  ORDER BY j.lease_until, j.id LIMIT ?4"
             )),
+            // The same for the leases of workers that have died, however long they would last.
+            orphaned: sql(&format!(
+                "SELECT {job} FROM {{prefix}}job AS j INDEXED BY {{prefix}}job_lease WHERE j.status = 2 \
+                 AND j.lease_until > ?1 AND j.lease_owner IN (SELECT value FROM json_each(?5)) \
+                 AND j.type IN (SELECT value FROM json_each(?2)) \
+                 AND j.id NOT IN (SELECT unhex(value) FROM json_each(?3)) \
+                 ORDER BY j.lease_until, j.id LIMIT ?4"
+            )),
+            processes: sql("SELECT key, worker FROM {prefix}process"),
+            enlist: sql("INSERT OR IGNORE INTO {prefix}process (key, worker) VALUES (?1, ?2)"),
+            forget_workers: sql(
+                "DELETE FROM {prefix}process WHERE key IN (SELECT unhex(value) FROM json_each(?1)) AND NOT EXISTS (\
+                 SELECT 1 FROM {prefix}job AS j INDEXED BY {prefix}job_lease WHERE j.status = 2 \
+                 AND j.lease_until > -9223372036854775808 AND j.lease_owner = {prefix}process.worker)",
+            ),
             // The end that almost every job has: finished by its attempt, nobody waits for the chain, and no key has to be
             // given back on another row. What does not match takes the long way. The plus signs keep SQLite from making
             // an index over the values and running through all jobs.
@@ -385,9 +418,14 @@ mod tests {
             duplicates,
             promote,
             next_due,
+            ready,
             renew,
             why_lost,
             expired,
+            orphaned,
+            processes,
+            enlist,
+            forget_workers,
             claimed,
             finish,
             take,
@@ -427,9 +465,14 @@ mod tests {
             duplicates,
             promote,
             next_due,
+            ready,
             renew,
             why_lost,
             expired,
+            orphaned,
+            processes,
+            enlist,
+            forget_workers,
             claimed,
             change_keys,
             mark_done,

@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use queuert::adapter::{
-    BoxFuture, ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases,
-    ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    BoxFuture, ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample,
+    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, SqliteConnection};
+use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::db::Db;
@@ -19,7 +22,13 @@ use crate::migrate::{self, Migration};
 use crate::options::SqliteOptions;
 use crate::transaction::SqliteTransaction;
 use crate::writer::Queue;
-use crate::{claim, create, operate, query, settle};
+use crate::{claim, create, operate, presence, query, settle};
+
+/// How often to look whether a process that holds leases has died: one read of a table with a row per process.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long closing waits for the write lock, to say that there is nothing left to wait for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Keeps jobs and chains in one SQLite file. Clones share it.
 ///
@@ -90,12 +99,19 @@ impl SqliteState {
     ///
     /// A future that is dropped after it was polled once closes the file all the same.
     pub async fn close(&self) {
-        // Both are told before either is waited for. The pool closes its connections only while somebody waits for that,
-        // so a task does.
+        // In this order into the queue, and all of it before anything is waited for. To others this process has died
+        // from now on. The pool closes its connections only while somebody waits for that, so a task does.
+        let depart = self.write_quietly(self.operation((), |db, core, ()| Box::pin(presence::depart(db, core))));
+        let mut depart = Box::pin(tokio::time::timeout(LAST_WORDS, depart));
+        let departed = depart.as_mut().now_or_never();
         let writer = self.inner.queue.close();
         let readers = self.inner.readers.clone();
         let readers = readers.map(|readers| tokio::spawn(async move { readers.close().await }));
+        if departed.is_none() {
+            let _ = depart.await;
+        }
         writer.await;
+        self.inner.core.presence.leave();
         if let Some(readers) = readers {
             // It fails only where the runtime ends.
             let _ = readers.await;
@@ -286,15 +302,27 @@ impl StateAdapter for SqliteState {
     }
 
     async fn claim_jobs(&self, claim: &ClaimJobs) -> Result<Claimed, StateError> {
-        self.run(None, claim.clone(), |c, core, claim| {
-            Box::pin(claim::claim(c, core, claim))
-        })
-        .await
+        let claimed = self
+            .run(None, claim.clone(), |c, core, claim| {
+                Box::pin(claim::claim(c, core, claim))
+            })
+            .await?;
+        if !claimed.jobs.is_empty() {
+            self.inner.core.presence.enlisted(claim.worker.as_str());
+        }
+        Ok(claimed)
     }
 
     async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
         self.look(None, fence, |c, core, fence| Box::pin(claim::claimed(c, core, *fence)))
             .await
+    }
+
+    async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
+        self.look(None, sample.clone(), |c, core, sample| {
+            Box::pin(claim::sample(c, core, sample))
+        })
+        .await
     }
 
     async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
@@ -324,6 +352,23 @@ impl StateAdapter for SqliteState {
     async fn reap_leases(&self, reap: &ReapLeases) -> Result<Vec<ReapedJob>, StateError> {
         self.run(None, reap.clone(), |c, core, reap| Box::pin(claim::reap(c, core, reap)))
             .await
+    }
+
+    async fn owner_died(&self, since: Instant) {
+        if !self.inner.core.presence.is_possible() {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            let rows = self.look(None, (), |db, core, ()| Box::pin(presence::processes(db, core)));
+            // Should the file fail, others notice, and the next look comes soon.
+            if rows
+                .await
+                .is_ok_and(|rows| self.inner.core.presence.has_died_since(&rows, since))
+            {
+                return;
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
     }
 
     async fn hold_lease(

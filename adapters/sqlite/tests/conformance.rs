@@ -9,7 +9,7 @@ use queuert::adapter::{NotifyAdapter, StateAdapter};
 use queuert_conformance::{
     Capabilities, NotifyCapabilities, NotifyFixture, PairFixture, StateFixture, state_conformance,
 };
-use queuert_sqlite::{SqliteNotify, SqliteState, Synchronous};
+use queuert_sqlite::{SqliteNotify, SqliteOptions, SqliteState, Synchronous};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
@@ -40,6 +40,16 @@ impl File {
         }
     }
 
+    fn options(&self) -> SqliteOptions {
+        let options = SqliteState::options()
+            .ageing_step(AGEING_STEP)
+            .synchronous(Synchronous::Normal);
+        match &self.connect {
+            Some(connect) => options.connect_options(connect.clone()),
+            None => options,
+        }
+    }
+
     fn latest(&self) -> Option<(SqliteState, PathBuf)> {
         self.latest.lock().expect("no test panics with the lock").clone()
     }
@@ -53,13 +63,7 @@ impl StateFixture for File {
     async fn state(&self) -> SqliteState {
         let number = self.opened.fetch_add(1, Ordering::SeqCst);
         let path = self.directory.path().join(format!("{number}.db"));
-        let mut options = SqliteState::options()
-            .ageing_step(AGEING_STEP)
-            .synchronous(Synchronous::Normal);
-        if let Some(connect) = &self.connect {
-            options = options.connect_options(connect.clone());
-        }
-        let state = options.open(&path).await.expect("a new file can be opened");
+        let state = self.options().open(&path).await.expect("a new file can be opened");
         let mut transaction = state.begin().await.expect("a transaction can be begun");
         sqlx::raw_sql(
             "CREATE TABLE marker (name TEXT PRIMARY KEY); \
@@ -81,11 +85,21 @@ impl StateFixture for File {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::none().poison().markers()
+        Capabilities::none().poison().markers().owners()
     }
 
     fn ageing_step(&self) -> Duration {
         AGEING_STEP
+    }
+
+    async fn twin(&self, _: &SqliteState) -> SqliteState {
+        let (_, path) = self.latest().expect("a store has been opened");
+        self.options().open(path).await.expect("the file can be opened again")
+    }
+
+    /// The locks go with the last handle, as they do with a process; `tests/recovery` kills real ones.
+    async fn kill(&self, twin: SqliteState) {
+        drop(twin);
     }
 
     /// A failed statement undoes itself in SQLite and the transaction goes on; a deferred constraint is what makes the

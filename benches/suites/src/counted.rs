@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use queuert::adapter::{
-    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob,
-    Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample,
+    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
 
@@ -50,6 +50,10 @@ impl<S: StateAdapter> StateAdapter for Counted<S> {
     type Connection = S::Connection;
     type Transaction = S::Transaction;
 
+    async fn owner_died(&self, since: tokio::time::Instant) {
+        self.inner.owner_died(since).await;
+    }
+
     passed_on! {
         begin() -> S::Transaction;
         commit(transaction: S::Transaction) -> ();
@@ -77,5 +81,6 @@ impl<S: StateAdapter> StateAdapter for Counted<S> {
         list_jobs(within: Option<&mut S::Connection>, query: &JobQuery) -> Vec<JobRecord>;
         list_chains(within: Option<&mut S::Connection>, query: &ChainQuery) -> Vec<ChainRecord>;
         list_blockers(within: Option<&mut S::Connection>, job: JobId) -> Vec<ChainRecord>;
+        sample_queues(sample: &SampleQueues) -> Vec<QueueSample>;
     }
 }

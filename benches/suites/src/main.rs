@@ -6,6 +6,7 @@ mod flushes;
 mod latency;
 mod measure;
 mod memory;
+mod observability;
 mod peer;
 mod peers;
 mod plot;
@@ -27,6 +28,7 @@ const SUITES: &[(&str, MakeSuite)] = &[
     ("chains", chains::suite),
     ("latency", latency::suite),
     ("memory", memory::suite),
+    ("observability", observability::suite),
     ("peers", peers::suite),
     ("postgres", postgres::suite),
     ("scale", scale::suite),

@@ -143,7 +143,7 @@ async fn print_unfinished(client: &Client, report: &ChainRef<Report>) -> Result<
     );
     let running = chains.iter().filter(|chain| chain.status == JobStatus::Running).count();
     if running > 0 {
-        println!("{running} of them ran when it was killed, and go on when their leases expire, in a few seconds.");
+        println!("{running} of them ran when it was killed, and go on in a moment.");
     }
     Ok(())
 }
@@ -207,7 +207,8 @@ async fn main() -> Result<()> {
         .process(call_by_sales)
         .process(report)
         .retry(RetryPolicy::new().initial(Duration::from_millis(500)))
-        // The jobs of a killed process come back when their leases expire. Services do well with the default, a minute.
+        // The jobs of a killed process come back as soon as that is known, or when their leases expire. Services do well
+        // with the default, a minute.
         .lease(LeaseSettings::of(Duration::from_secs(3)))
         .concurrency(4)
         .start()

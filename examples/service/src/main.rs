@@ -33,6 +33,9 @@ use store::Store;
 use tokio::net::TcpListener;
 use trace::Tracing;
 use tracing::{error, info};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 use web::App;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -46,7 +49,13 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    tracing_subscriber::fmt().with_ansi(false).with_target(false).init();
+    // The spans and lines of this service's own say what those of the library would.
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_target(false)
+        .finish()
+        .with(filter_fn(|metadata| metadata.target() != "queuert"))
+        .init();
     match open(&arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

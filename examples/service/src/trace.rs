@@ -4,7 +4,7 @@
 use axum::extract::Request;
 use axum::middleware::Next as NextHandler;
 use axum::response::Response;
-use queuert::adapter::{ObservabilityAdapter, StateAdapter};
+use queuert::adapter::{CommitSpan, Creation, Delivery, ObservabilityAdapter, StateAdapter};
 use queuert::{AttemptContext, Completion, CompletionKind, Event, JobResult, Middleware, Next};
 use tracing::{Instrument, error, info, info_span, warn};
 
@@ -67,7 +67,7 @@ impl ObservabilityAdapter for Tracing {
             Event::JobReaped { job, owner, .. } => {
                 warn!(chain = %job.chain_id, job = %job.type_name, %owner, "taken from a worker that went silent");
             }
-            Event::JobDead { job, error } => error!(chain = %job.chain_id, job = %job.type_name, %error, "died"),
+            Event::JobDead { job, error, .. } => error!(chain = %job.chain_id, job = %job.type_name, %error, "died"),
             Event::WorkerDegraded { error, .. } => error!(%error, "the database does not answer"),
             Event::WorkerRecovered { .. } => info!("the database answers again"),
             Event::NotifyFailed { error, .. } => warn!(%error, "wake-ups fail, so jobs are found by polling"),
@@ -75,6 +75,17 @@ impl ObservabilityAdapter for Tracing {
         }
     }
 
+    /// The events are lines in the spans of those who cause them, so they are wanted at once.
+    fn delivery(&self) -> Delivery {
+        Delivery::Inline
+    }
+
+    fn creation_span(&self, _: &Creation<'_>) -> Option<Box<dyn CommitSpan>> {
+        Some(Box::new(Self))
+    }
+}
+
+impl CommitSpan for Tracing {
     fn trace_context(&self) -> Option<String> {
         TRACE.try_with(Clone::clone).ok().flatten()
     }

@@ -13,7 +13,10 @@ mod observability;
 mod state;
 
 pub use notify::{Demand, Notice, NoticeSender, NotifyAdapter, Subscription, Topic, Wake};
-pub use observability::{AttemptSpan, ObservabilityAdapter};
+pub use observability::{
+    AttemptSpan, AttemptStart, Commit, CommitSpan, Continued, Creation, Delivery, ObservabilityAdapter,
+    OutsideCompletion,
+};
 pub use state::*;
 
 use std::future::Future;

@@ -4,11 +4,13 @@ use std::future::Future;
 use std::ops::DerefMut;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::chain::ChainRecord;
 use crate::deduplication::Deduplication;
 use crate::error::{BlockerReference, StateError};
 use crate::id::{ChainId, Fence, JobId, WorkerId};
-use crate::job::{JobRecord, JobStatus, TypeName};
+use crate::job::{JobRecord, JobStatus, Lease, TypeName};
 use crate::payload::Payload;
 use crate::time::{Schedule, Timestamp};
 use crate::worker::AbortReason;
@@ -138,6 +140,9 @@ pub trait StateAdapter: Send + Sync + 'static {
     /// Takes back jobs of the given types whose lease has expired, oldest expiry first: pending now, or dead if the
     /// attempts are exhausted; the expiry is stored as the attempt's error. Committed on return. Skips what is locked
     /// and what the caller runs itself.
+    ///
+    /// A store that can know that the process of an owner has died takes back its leases too, in the same way, whatever
+    /// is left of them; see [`owner_died`](Self::owner_died).
     fn reap_leases(&self, reap: &ReapLeases) -> impl Future<Output = Result<Vec<ReapedJob>, StateError>> + Send;
 
     /// Checks that the job runs under the fence, and locks it so that this stays true until the transaction ends.
@@ -225,6 +230,20 @@ pub trait StateAdapter: Send + Sync + 'static {
         job: JobId,
     ) -> impl Future<Output = Result<Vec<ChainRecord>, StateError>> + Send;
 
+    /// Waits until the store has found out, later than `since`, that a process has died that held leases, so that
+    /// [`reap_leases`](Self::reap_leases) would take them back now. Workers call it after every sweep, with the time at
+    /// which that sweep began. A store that cannot know waits for ever, which is what an adapter does that does not
+    /// implement it: the leases decide then.
+    ///
+    /// Only what cannot be mistaken, or hardly, is knowledge: a lock that the operating system takes from a dead process,
+    /// a session that ended and has not come back. A pause, a slow answer or a lost packet is none. Should it be wrong all
+    /// the same, the fence refuses what the living attempt writes: that costs an attempt, and nothing else. It must not
+    /// disturb the store while nothing has happened. Dropped, it leaves nothing behind.
+    fn owner_died(&self, since: Instant) -> impl Future<Output = ()> + Send {
+        let _ = since;
+        std::future::pending()
+    }
+
     /// Does a piece of the store's own upkeep: what it needs to stay fast, and what its settings say about old chains.
     /// Workers call it as often as its last answer says, and not at all once the answer is that there is nothing to do,
     /// which is what an adapter says that does not implement it.
@@ -238,6 +257,19 @@ pub trait StateAdapter: Send + Sync + 'static {
     fn maintain(&self, maintain: &Maintain) -> impl Future<Output = Result<Maintained, StateError>> + Send {
         let _ = maintain;
         async { Ok(Maintained::default()) }
+    }
+
+    /// How many jobs of each type are ready: pending and due. One answer per type, in the order of the request, from
+    /// an adapter that can tell; none at all from one that cannot, which is the default.
+    ///
+    /// The cost is bounded: at most `limit` jobs of a type are looked at, in the order of claiming, and it does not
+    /// grow with the backlog, the history or the jobs due later. No lock is waited for, and none is held.
+    fn sample_queues(
+        &self,
+        sample: &SampleQueues,
+    ) -> impl Future<Output = Result<Vec<QueueSample>, StateError>> + Send {
+        let _ = sample;
+        async { Ok(Vec::new()) }
     }
 }
 
@@ -545,15 +577,38 @@ pub struct ReapType {
     pub max_attempts: u32,
 }
 
-/// A job whose lease had expired.
+/// A job whose lease was taken back.
 #[derive(Clone, Debug)]
 pub struct ReapedJob {
     /// The job, as it is now: pending or dead.
     pub job: JobRecord,
     /// Who had it.
     pub owner: WorkerId,
-    /// When the lease expired.
+    /// Until when the lease would have lasted: in the past, unless its owner died.
     pub expired_at: Timestamp,
+    /// Why it was taken.
+    pub cause: ReapCause,
+}
+
+/// Why a lease was taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReapCause {
+    /// Nobody had renewed it in time.
+    LeaseExpired,
+    /// The process of its owner is known to have died.
+    OwnerDied,
+}
+
+impl ReapCause {
+    /// What to store as the error of the attempt that had the lease.
+    pub fn error(self, lease: &Lease) -> String {
+        let Lease { owner, until, .. } = lease;
+        match self {
+            Self::LeaseExpired => format!("the lease of worker {owner} expired at {until}"),
+            Self::OwnerDied => format!("the process of worker {owner} died while it ran the job"),
+        }
+    }
 }
 
 /// A chain that was cancelled or deleted.
@@ -617,6 +672,34 @@ pub struct ExpiredChain {
     pub id: ChainId,
     /// Its type.
     pub type_name: TypeName,
+}
+
+/// Which queues to look at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SampleQueues {
+    /// The types; no type twice.
+    pub types: Vec<TypeName>,
+    /// How many jobs of a type to look at.
+    pub limit: usize,
+}
+
+impl SampleQueues {
+    /// A look at these types.
+    pub fn new(types: Vec<TypeName>, limit: usize) -> Self {
+        Self { types, limit }
+    }
+}
+
+/// What waits to be run, of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSample {
+    /// The type.
+    pub type_name: TypeName,
+    /// How many jobs are ready, counted up to the limit.
+    pub ready: usize,
+    /// How long the one that has been due longest, of those that were looked at, has been so.
+    pub oldest: Option<Duration>,
 }
 
 /// Why a verb changed nothing although the store is well.

@@ -105,10 +105,7 @@ impl<S: StateAdapter> Client<S> {
 
     /// Emits and announces what a committed write caused. Failures are events: the write stands.
     pub(crate) async fn flush(&self, effects: Effects) {
-        let (notices, events) = effects.into_parts();
-        for event in events {
-            self.hub().emit(event);
-        }
+        let notices = effects.publish();
         self.announce(&notices).await;
     }
 

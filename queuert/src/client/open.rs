@@ -7,14 +7,15 @@ use std::ops::Deref;
 use super::Client;
 use super::start::{Of, new_job};
 use super::transaction::{Scope, TransactionScope};
-use crate::adapter::{Authority, Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{Authority, Commit, Continued, Outcome, OutsideCompletion, Settled, Settlement, StateAdapter};
 use crate::chain::ChainHandle;
 use crate::error::Error;
-use crate::event::JobInfo;
+use crate::event::{Ages, JobInfo};
 use crate::id::ChainId;
 use crate::job::{JobRecord, JobStatus, TypeName};
 use crate::job_type::{ContinuationOf, JobType, OutputOf};
 use crate::step::IntoStep;
+use crate::time::Timestamp;
 use crate::worker::AbortReason;
 
 impl<S: StateAdapter> Client<S> {
@@ -158,10 +159,13 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
         N: IntoStep,
         N::Job: ContinuationOf<J>,
     {
-        let next = new_job(&self.client, next.into_step())?;
+        let info = JobInfo::of(&self.record);
+        let before = Continued::new(&info, self.record.trace_context.as_deref());
+        let (next, span) = new_job(&self.client, next.into_step(), before)?;
         let (id, name) = (next.id, next.type_name.clone());
         let outcome = Outcome::Continue { next: Box::new(next) };
         self.settle(outcome, Some((id, name))).await?;
+        self.scope.effects.span(span, Commit::Created);
         let record = self
             .client
             .state()
@@ -183,6 +187,10 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
             authority: Authority::Outside,
             outcome,
         };
+        let span = self
+            .client
+            .hub()
+            .hold(|adapter| adapter.completion_span(&OutsideCompletion::new(&self.record, next.is_some())));
         let settled = self
             .client
             .state()
@@ -190,9 +198,12 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
             .await?;
         match settled.into_iter().next() {
             Some(Settled::Applied(applied)) => {
+                // The store does not say when: the process's clock is near enough for a figure.
+                let ages = Ages::at(&self.record, Timestamp::wall_clock());
                 self.scope
                     .effects
-                    .completed(&JobInfo::of(&self.record), None, next, &applied);
+                    .completed(&JobInfo::of(&self.record), ages, None, next, &applied);
+                self.scope.effects.span(span, Commit::Completed);
                 if applied.interrupted {
                     self.scope.effects.lease_lost(self.record.id);
                 }

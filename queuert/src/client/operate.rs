@@ -164,7 +164,7 @@ impl<S: StateAdapter> Operation<S> for TriggerMany {
         let jobs = client.state().trigger_jobs(within, &self.0).await??;
         for job in &jobs {
             effects.jobs_available(&job.type_name, 1);
-            effects.event(|| Event::JobTriggered(JobInfo::of(job)));
+            effects.often(|| Event::JobTriggered(JobInfo::of(job)));
         }
         Ok(jobs)
     }
@@ -184,10 +184,24 @@ impl<S: StateAdapter> Operation<S> for CancelMany {
             return Ok(Vec::new());
         }
         let stopped = client.state().cancel_chains(within, &self.0).await??;
-        Ok(ended(stopped, effects, |chain, type_name| Event::ChainCancelled {
-            chain,
-            type_name,
-        }))
+        for StoppedChain { chain, .. } in &stopped {
+            effects.event(|| {
+                Event::JobCancelled(JobInfo {
+                    id: chain.latest_job,
+                    type_name: chain.latest_type.clone(),
+                    chain_id: chain.id,
+                    chain_type: chain.type_name.clone(),
+                })
+            });
+            effects.event(|| Event::ChainCancelled {
+                chain: chain.id,
+                type_name: chain.type_name.clone(),
+                duration: chain
+                    .ended_at
+                    .map(|ended_at| ended_at.saturating_duration_since(chain.created_at)),
+            });
+        }
+        Ok(ended(stopped, effects))
     }
 }
 
@@ -232,25 +246,23 @@ impl<S: StateAdapter> Operation<S> for Delete {
             return Ok(Vec::new());
         }
         let stopped = client.state().delete_chains(within, &self.0).await??;
-        Ok(ended(stopped, effects, |chain, type_name| Event::ChainDeleted {
-            chain,
-            type_name,
-        }))
+        for StoppedChain { chain, .. } in &stopped {
+            effects.event(|| Event::ChainDeleted {
+                chain: chain.id,
+                type_name: chain.type_name.clone(),
+            });
+        }
+        Ok(ended(stopped, effects))
     }
 }
 
 /// Tells running attempts and waiters that their chains have ended.
-fn ended(
-    stopped: Vec<StoppedChain>,
-    effects: &mut Effects,
-    event: impl Fn(ChainId, crate::TypeName) -> Event,
-) -> Vec<ChainRecord> {
+fn ended(stopped: Vec<StoppedChain>, effects: &mut Effects) -> Vec<ChainRecord> {
     for StoppedChain { chain, interrupted } in &stopped {
         effects.chain_ended(chain.id);
         if let Some(job) = interrupted {
             effects.lease_lost(*job);
         }
-        effects.event(|| event(chain.id, chain.type_name.clone()));
     }
     stopped.into_iter().map(|stopped| stopped.chain).collect()
 }

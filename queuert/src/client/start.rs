@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::Client;
 use super::request::{Operation, Request, Sealed};
-use crate::adapter::{CreatedChain, NewChain, NewJob, Refusal, StateAdapter};
+use crate::adapter::{Commit, Continued, CreatedChain, Creation, NewChain, NewJob, Refusal, StateAdapter};
 use crate::chain::Started;
 use crate::deduplication::Deduplication;
 use crate::effects::Effects;
 use crate::error::Error;
 use crate::event::{Event, JobInfo};
+use crate::event_hub::HeldSpan;
 use crate::id::JobId;
 use crate::job::{JobStatus, TypeName};
 use crate::job_type::{Entry, JobType};
@@ -83,7 +84,7 @@ impl<S: StateAdapter> Client<S> {
 
 /// Makes a chain of a step. Picked where `J` is known to be an entry, so that the operations need not be bounded: for a
 /// job that is none, the compiler would say on top that the request is no future, and propose to remove the `.await`.
-type MakeChain<J> = fn(JobId, Step<J>, Option<String>) -> Result<NewChain, Error>;
+type MakeChain<J> = fn(JobId, Step<J>) -> Result<NewChain, Error>;
 
 /// Starts one chain.
 #[derive(Debug)]
@@ -145,8 +146,8 @@ impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartOne<J> {
             Some(id) => id,
             None => client.entropy().job_ids(1).next().ok_or_else(short_answer)?,
         };
-        let chain = (self.make)(id, self.step, trace_context(client))?;
-        let created = create(client, within, effects, &[chain]).await?;
+        let chain = (self.make)(id, self.step)?;
+        let created = create(client, within, effects, vec![chain]).await?;
         match created.into_iter().next() {
             Some(created) => Ok(started(created)),
             None => Err(short_answer()),
@@ -178,13 +179,12 @@ impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartMany<J> {
         }
         let missing = self.steps.iter().filter(|step| step.settings.id.is_none()).count();
         let mut ids = client.entropy().job_ids(missing);
-        let trace_context = trace_context(client);
         let mut chains = Vec::with_capacity(self.steps.len());
         for step in self.steps {
             let id = step.settings.id.or_else(|| ids.next()).ok_or_else(short_answer)?;
-            chains.push((self.make)(id, step, trace_context.clone())?);
+            chains.push((self.make)(id, step)?);
         }
-        let created = create(client, within, effects, &chains).await?;
+        let created = create(client, within, effects, chains).await?;
         Ok(created.into_iter().map(started).collect())
     }
 }
@@ -212,9 +212,8 @@ impl<S: StateAdapter, T: StepTuple> Operation<S> for StartEach<T> {
     ) -> Result<T::Started, Error> {
         let chains = self.0.into_chains(&mut NewChains {
             entropy: client.entropy().clone(),
-            trace_context: trace_context(client),
         })?;
-        let created = create(client, within, effects, &chains).await?;
+        let created = create(client, within, effects, chains).await?;
         T::started(created).ok_or_else(short_answer)
     }
 }
@@ -239,7 +238,6 @@ pub trait StepTuple: Send {
 /// What chains of a tuple share.
 pub(crate) struct NewChains {
     entropy: crate::id::Entropy,
-    trace_context: Option<String>,
 }
 
 macro_rules! step_tuples {
@@ -255,7 +253,7 @@ macro_rules! step_tuples {
                 Ok(vec![$({
                     let step = self.$index.into_step();
                     let id = step.settings.id.map_or_else(|| maker.entropy.job_ids(1).next().ok_or_else(short_answer), Ok)?;
-                    new_chain(id, step, maker.trace_context.clone())?
+                    new_chain(id, step)?
                 }),+])
             }
 
@@ -291,38 +289,48 @@ fn short_answer() -> Error {
     ))
 }
 
-fn trace_context<S: StateAdapter>(client: &Client<S>) -> Option<String> {
-    client.hub().observe(|adapter| adapter.trace_context()).flatten()
-}
-
-fn new_chain<J: Entry>(id: JobId, step: Step<J>, trace_context: Option<String>) -> Result<NewChain, Error> {
+fn new_chain<J: Entry>(id: JobId, step: Step<J>) -> Result<NewChain, Error> {
     let Step { input, settings } = step;
     if let Some(deduplication) = &settings.deduplication {
         check_key(&deduplication.key)?;
     }
     let deduplication = settings.deduplication.clone();
-    let job = new_job_with(id, &input, settings, trace_context)?;
+    let job = new_job_with(id, &input, settings)?;
     let mut chain = NewChain::new(job);
     chain.deduplication = deduplication;
     Ok(chain)
 }
 
-/// The job that a chain continues with.
-pub(crate) fn new_job<S: StateAdapter, J: JobType>(client: &Client<S>, step: Step<J>) -> Result<NewJob, Error> {
+/// The job that a chain continues with after `before`, and the span of its creation, to be ended with the commit.
+pub(crate) fn new_job<S: StateAdapter, J: JobType>(
+    client: &Client<S>,
+    step: Step<J>,
+    before: Continued<'_>,
+) -> Result<(NewJob, Option<HeldSpan>), Error> {
     let Step { input, settings } = step;
     let id = match settings.id {
         Some(id) => id,
         None => client.entropy().job_ids(1).next().ok_or_else(short_answer)?,
     };
-    new_job_with(id, &input, settings, trace_context(client))
+    let mut job = new_job_with(id, &input, settings)?;
+    let span = begin_creation(client, &mut job, Some(before));
+    Ok((job, span))
 }
 
-fn new_job_with<J: JobType>(
-    id: JobId,
-    input: &J,
-    settings: StepSettings,
-    trace_context: Option<String>,
-) -> Result<NewJob, Error> {
+/// Begins the span of a creation, and gives its context to the job.
+fn begin_creation<S: StateAdapter>(
+    client: &Client<S>,
+    job: &mut NewJob,
+    continues: Option<Continued<'_>>,
+) -> Option<HeldSpan> {
+    let span = client
+        .hub()
+        .hold(|adapter| adapter.creation_span(&Creation::new(job, continues)))?;
+    job.trace_context = span.trace_context();
+    Some(span)
+}
+
+fn new_job_with<J: JobType>(id: JobId, input: &J, settings: StepSettings) -> Result<NewJob, Error> {
     check_type_name(J::NAME)?;
     if settings.max_attempts == Some(0) {
         return Err(Error::Invalid {
@@ -340,7 +348,6 @@ fn new_job_with<J: JobType>(
     job.priority = settings.priority.unwrap_or(J::DEFAULTS.priority);
     job.max_attempts = settings.max_attempts;
     job.blockers = settings.blockers;
-    job.trace_context = trace_context;
     Ok(job)
 }
 
@@ -387,10 +394,24 @@ async fn create<S: StateAdapter>(
     client: &Client<S>,
     within: Option<&mut S::Connection>,
     effects: &mut Effects,
-    chains: &[NewChain],
+    mut chains: Vec<NewChain>,
 ) -> Result<Vec<CreatedChain>, Error> {
-    let created = client.state().create_chains(within, chains).await??;
+    let mut spans = Vec::new();
+    if client.hub().has_adapter() {
+        spans.extend(
+            chains
+                .iter_mut()
+                .map(|chain| begin_creation(client, &mut chain.job, None)),
+        );
+    }
+    let mut spans = spans.into_iter();
+    let created = client.state().create_chains(within, &chains).await??;
     for (chain, created) in chains.iter().zip(&created) {
+        let commit = match created.deduplicated {
+            true => Commit::Deduplicated(created.id),
+            false => Commit::Created,
+        };
+        effects.span(spans.next().flatten(), commit);
         if !created.deduplicated && created.status == JobStatus::Pending {
             effects.jobs_available(&chain.job.type_name, 1);
         }
@@ -402,7 +423,7 @@ async fn create<S: StateAdapter>(
 fn events_of(chain: &NewChain, created: &CreatedChain, effects: &mut Effects) {
     let type_name = || chain.job.type_name.clone();
     if created.deduplicated {
-        effects.event(|| Event::ChainDeduplicated {
+        effects.often(|| Event::ChainDeduplicated {
             chain: created.id,
             type_name: type_name(),
         });
@@ -414,13 +435,13 @@ fn events_of(chain: &NewChain, created: &CreatedChain, effects: &mut Effects) {
         chain_id: created.id,
         chain_type: type_name(),
     };
-    effects.event(|| Event::ChainCreated {
+    effects.often(|| Event::ChainCreated {
         chain: created.id,
         type_name: type_name(),
     });
-    effects.event(|| Event::JobCreated(job()));
+    effects.often(|| Event::JobCreated(job()));
     if created.status == JobStatus::Blocked {
-        effects.event(|| Event::JobBlocked(job()));
+        effects.often(|| Event::JobBlocked(job()));
     }
 }
 

@@ -10,8 +10,8 @@ use super::transaction::{MemoryConnection, MemoryTransaction};
 use super::view::View;
 use super::{Inner, MemoryState};
 use crate::adapter::{
-    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob,
-    Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample,
+    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use crate::chain::ChainRecord;
 use crate::error::StateError;
@@ -211,5 +211,9 @@ impl StateAdapter for MemoryState {
         job: JobId,
     ) -> Result<Vec<ChainRecord>, StateError> {
         self.read(within, |view| query::list_blockers(view, job))
+    }
+
+    async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
+        self.read(None, |view| query::sample(view, sample))
     }
 }

@@ -9,7 +9,7 @@ use super::query;
 use super::sabotage::Fencing;
 use super::store::{IdHasher, Row};
 use super::view::View;
-use crate::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapLeases, ReapedJob, RenewLease, Renewal};
+use crate::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal};
 use crate::id::{Fence, JobId};
 use crate::job::{AttemptError, JobStatus, Lease};
 use crate::worker::AbortReason;
@@ -111,7 +111,7 @@ pub(super) fn reap(view: &mut View<'_>, locks: &Locks, reap: &ReapLeases) -> Vec
                 job.last_error = Some(AttemptError {
                     attempt: job.attempt,
                     at: now,
-                    message: format!("the lease of worker {} expired at {}", lease.owner, lease.until),
+                    message: ReapCause::LeaseExpired.error(lease),
                 });
             }
         });
@@ -120,6 +120,7 @@ pub(super) fn reap(view: &mut View<'_>, locks: &Locks, reap: &ReapLeases) -> Vec
                 job,
                 owner: lease.owner,
                 expired_at: lease.until,
+                cause: ReapCause::LeaseExpired,
             });
         }
     }

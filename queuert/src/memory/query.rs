@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::operate::jobs_of;
 use super::store::Row;
 use super::view::View;
-use crate::adapter::{ChainQuery, JobQuery, JobSort, Order, Position};
+use crate::adapter::{ChainQuery, JobQuery, JobSort, Order, Position, QueueSample, SampleQueues};
 use crate::chain::ChainRecord;
 use crate::id::{ChainId, JobId};
-use crate::job::JobRecord;
+use crate::job::{JobRecord, TypeName};
 
 pub(super) fn get_jobs(view: &View<'_>, jobs: &[JobId]) -> Vec<JobRecord> {
     jobs.iter().filter_map(|job| view.job(*job)).collect()
@@ -16,6 +16,18 @@ pub(super) fn get_jobs(view: &View<'_>, jobs: &[JobId]) -> Vec<JobRecord> {
 
 pub(super) fn get_chains(view: &View<'_>, chains: &[ChainId]) -> Vec<ChainRecord> {
     chains.iter().filter_map(|chain| view.chain_record(*chain)).collect()
+}
+
+pub(super) fn sample(view: &View<'_>, sample: &SampleQueues) -> Vec<QueueSample> {
+    let of_type = |name: &TypeName| {
+        let (ready, earliest) = view.store.queues.ready(name, &view.store.rows, sample.limit, view.now);
+        QueueSample {
+            type_name: name.clone(),
+            ready,
+            oldest: earliest.map(|earliest| view.now.saturating_duration_since(earliest)),
+        }
+    };
+    sample.types.iter().map(of_type).collect()
 }
 
 pub(super) fn list_blockers(view: &View<'_>, job: JobId) -> Vec<ChainRecord> {

@@ -164,6 +164,29 @@ impl Queues {
         types.iter().filter_map(wait).min()
     }
 
+    /// How many jobs of a type are due, counted up to `limit`, and the earliest time of those that were looked at.
+    pub(super) fn ready(
+        &self,
+        name: &TypeName,
+        rows: &Rows,
+        limit: usize,
+        now: Timestamp,
+    ) -> (usize, Option<Timestamp>) {
+        let Some(queue) = self.names.get(name).map(|index| &self.types[*index]) else {
+            return (0, None);
+        };
+        let due = queue.due.iter().filter_map(|(_, id)| rows.get(id));
+        let due = due.map(|row| row.job.scheduled_at).filter(|time| *time <= now);
+        let promoted_next = queue.later.range(..=(now, LAST)).map(|(time, _)| *time);
+        let seen = due.chain(promoted_next).take(limit);
+        seen.fold((0, None), |(count, earliest), time| {
+            (
+                count + 1,
+                Some(earliest.map_or(time, |earliest: Timestamp| earliest.min(time))),
+            )
+        })
+    }
+
     /// Up to `limit` jobs of the types whose lease has expired, oldest expiry first, without those that `skip` refuses.
     pub(super) fn expired(
         &self,

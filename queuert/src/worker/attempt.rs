@@ -6,17 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::attempt_transaction::AttemptTransaction;
 use super::completion::{Completion, CompletionKind, How, JobResult};
 use super::middleware::Middlewares;
 use super::signal::{AbortHandle, AbortReason, AbortSignal};
 use super::values::Values;
-use crate::adapter::{NewJob, Outcome, StateAdapter};
+use crate::adapter::{AttemptStart, Continued, NewJob, Outcome, StateAdapter};
 use crate::blockers::BlockerSpec;
 use crate::chain::ChainRecord;
 use crate::client::{Client, Transaction, new_job};
 use crate::error::{Error, JobError};
-use crate::event::{AttemptInfo, Event};
+use crate::event::{Ages, AttemptInfo, Event};
 use crate::id::{ChainId, Fence, JobId};
 use crate::job::{AttemptError, JobRecord};
 use crate::job_type::{BlockerOf, ContinuationOf, JobType, OutputOf};
@@ -34,6 +36,8 @@ pub(crate) struct Shared<S: StateAdapter> {
     pub(crate) blockers: Vec<ChainRecord>,
     pub(crate) info: Arc<AttemptInfo>,
     pub(crate) fence: Fence,
+    /// The moment before the claim was sent.
+    pub(crate) claimed_at: Instant,
     pub(crate) abort: AbortHandle,
     pub(crate) middlewares: Middlewares<S>,
     /// A transaction of the attempt was dropped, and what it wrote rolled back.
@@ -60,6 +64,35 @@ impl<S: StateAdapter> Shared<S> {
                 reason,
             });
         }
+    }
+
+    /// The attempt as it begins.
+    pub(crate) fn start(&self) -> AttemptStart<'_> {
+        AttemptStart::new(&self.info, &self.record, &self.blockers)
+    }
+
+    /// Fires the signal because the attempt ran too long, and says so to whoever listens.
+    pub(crate) fn timed_out(&self, timeout: Duration) {
+        self.abort.abort(AbortReason::TimedOut);
+        self.client.hub().emit_with(|| Event::AttemptTimedOut {
+            attempt: (*self.info).clone(),
+            timeout,
+        });
+    }
+
+    /// How long job and chain have existed, if anybody wants to know: by the store's clock until the claim, by the
+    /// process's since.
+    pub(crate) fn ages(&self) -> Ages {
+        if !self.client.hub().is_listened_to() {
+            return Ages::default();
+        }
+        let now = self.info.started_at.saturating_add(self.claimed_at.elapsed());
+        Ages::at(&self.record, now)
+    }
+
+    /// This job, as what the next one continues.
+    pub(crate) fn continued(&self) -> Continued<'_> {
+        Continued::new(&self.info.job, self.info.trace_context.as_deref())
     }
 
     pub(crate) fn completion(&self, kind: CompletionKind, how: How<S>) -> Completion<S> {
@@ -207,7 +240,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     /// When the output cannot be written as JSON: a fatal one, as no retry would help.
     pub fn finish<O: OutputOf<J>>(self, output: O) -> JobResult<S> {
         let output = encode_output::<J, O>(&output)?;
-        let how = How::Grouped(Outcome::Finish { output });
+        let how = How::Grouped(Outcome::Finish { output }, None);
         Ok(self.shared.completion(CompletionKind::Finish, how))
     }
 
@@ -221,9 +254,9 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         N: IntoStep,
         N::Job: ContinuationOf<J>,
     {
-        let next = new_job(&self.shared.client, next.into_step())?;
+        let (next, span) = new_job(&self.shared.client, next.into_step(), self.shared.continued())?;
         let kind = continue_kind(&next);
-        let how = How::Grouped(Outcome::Continue { next: Box::new(next) });
+        let how = How::Grouped(Outcome::Continue { next: Box::new(next) }, span);
         Ok(self.shared.completion(kind, how))
     }
 
@@ -246,7 +279,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     }
 
     fn snooze_for(self, schedule: Schedule) -> JobResult<S> {
-        let how = How::Grouped(Outcome::Snooze { schedule });
+        let how = How::Grouped(Outcome::Snooze { schedule }, None);
         Ok(self.shared.completion(CompletionKind::Snooze, how))
     }
 

@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 
 use super::attempt::{Shared, continue_kind, encode_output};
 use super::completion::{CompletionKind, How, JobResult};
-use crate::adapter::{Authority, Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{Authority, Commit, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Scope, Transaction, TransactionScope, new_job};
 use crate::error::{Error, JobError, StateError, StateErrorKind};
+use crate::event_hub::HeldSpan;
 use crate::job_type::{ContinuationOf, JobType, OutputOf};
 use crate::step::IntoStep;
 
@@ -47,7 +48,8 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
     /// A dropped future rolls back.
     pub async fn finish<O: OutputOf<J>>(self, output: O) -> JobResult<S> {
         let output = encode_output::<J, O>(&output)?;
-        self.settle(Outcome::Finish { output }, CompletionKind::Finish).await
+        self.settle(Outcome::Finish { output }, CompletionKind::Finish, None)
+            .await
     }
 
     /// Continues the chain with the next job, in this transaction. Return the result: the worker commits.
@@ -65,9 +67,10 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
         N: IntoStep,
         N::Job: ContinuationOf<J>,
     {
-        let next = new_job(&self.shared.client, next.into_step())?;
+        let (next, span) = new_job(&self.shared.client, next.into_step(), self.shared.continued())?;
         let kind = continue_kind(&next);
-        self.settle(Outcome::Continue { next: Box::new(next) }, kind).await
+        self.settle(Outcome::Continue { next: Box::new(next) }, kind, span)
+            .await
     }
 
     /// Rolls back knowingly: the attempt may go on, and complete without what was written here.
@@ -101,7 +104,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
         self.transaction.savepoint(work).await
     }
 
-    async fn settle(mut self, outcome: Outcome, kind: CompletionKind) -> JobResult<S> {
+    async fn settle(mut self, outcome: Outcome, kind: CompletionKind, span: Option<HeldSpan>) -> JobResult<S> {
         self.shared.check()?;
         let settlement = Settlement {
             job: self.shared.record.id,
@@ -122,10 +125,9 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                     _ => None,
                 };
                 let info = &self.shared.info;
-                self.transaction
-                    .scope()
-                    .effects
-                    .completed(&info.job, Some(&info.worker), next, &applied);
+                let effects = self.transaction.scope().effects;
+                effects.completed(&info.job, self.shared.ages(), Some(&info.worker), next, &applied);
+                effects.span(span, Commit::Created);
                 self.ended.0 = None;
                 let how = How::Written(Box::new(self.transaction));
                 Ok(self.shared.completion(kind, how))

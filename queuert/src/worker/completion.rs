@@ -5,6 +5,7 @@ use std::fmt;
 use crate::adapter::{Outcome, StateAdapter};
 use crate::client::Transaction;
 use crate::error::JobError;
+use crate::event_hub::HeldSpan;
 use crate::id::{Fence, JobId};
 use crate::job::TypeName;
 
@@ -42,8 +43,8 @@ pub enum CompletionKind {
 
 /// How a completion reaches the store.
 pub(crate) enum How<S: StateAdapter> {
-    /// With others, in one statement.
-    Grouped(Outcome),
+    /// With others, in one statement; with the span of the next job's creation.
+    Grouped(Outcome, Option<HeldSpan>),
     /// It is written; the transaction is to be committed.
     Written(Box<Transaction<S>>),
 }

@@ -17,6 +17,7 @@ use super::maintainer::maintain_loop;
 use super::reaper::reap_loop;
 use super::renewer::renew_loop;
 use super::runtime::{Runtime, panic_message};
+use super::sampler::sample_loop;
 use super::settler::settle_loop;
 use crate::adapter::StateAdapter;
 use crate::client::Client;
@@ -121,12 +122,16 @@ const WIND_UP: Duration = Duration::from_secs(2);
 async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let hub = runtime.client.hub().clone();
     let worker = runtime.worker.clone();
-    hub.emit_with(|| Event::WorkerStarted { worker: worker.clone() });
+    hub.emit_with(|| Event::WorkerStarted {
+        worker: worker.clone(),
+        concurrency: runtime.settings.concurrency,
+    });
     let mut loops = JoinSet::new();
     loops.spawn(keep_running(Arc::clone(&runtime), "settle loop", settle_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "renew loop", renew_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "reap loop", reap_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "maintenance loop", maintain_loop));
+    loops.spawn(keep_running(Arc::clone(&runtime), "sample loop", sample_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "listener for jobs", listen_for_jobs));
     loops.spawn(keep_running(
         Arc::clone(&runtime),

@@ -57,7 +57,7 @@ pub(crate) async fn maintain_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
 async fn tell<S: StateAdapter>(runtime: &Runtime<S>, maintained: Maintained) {
     let mut effects = Effects::new(runtime.client.hub());
     for chain in &maintained.deleted {
-        effects.event(|| Event::ChainDeleted {
+        effects.often(|| Event::ChainDeleted {
             chain: chain.id,
             type_name: chain.type_name.clone(),
         });

@@ -120,11 +120,11 @@ impl<S: StateAdapter> fmt::Debug for AttemptContext<S> {
 #[must_use = "a middleware that does not run the inner layers fails the attempt"]
 pub struct Next<'a, S: StateAdapter> {
     layers: &'a [Arc<dyn ErasedMiddleware<S>>],
-    processor: &'a dyn ErasedProcessor<S>,
+    processor: &'a Arc<dyn ErasedProcessor<S>>,
 }
 
 impl<'a, S: StateAdapter> Next<'a, S> {
-    pub(crate) fn new(middlewares: &'a Middlewares<S>, processor: &'a dyn ErasedProcessor<S>) -> Self {
+    pub(crate) fn new(middlewares: &'a Middlewares<S>, processor: &'a Arc<dyn ErasedProcessor<S>>) -> Self {
         Self {
             layers: &middlewares.0,
             processor,
@@ -153,6 +153,45 @@ impl<'a, S: StateAdapter> Next<'a, S> {
                 };
                 self.processor.process(attempt).await
             }
+        }
+    }
+}
+
+/// The layers inside, kept for a future that borrows nothing.
+#[cfg(feature = "tower")]
+pub(crate) struct OwnedNext<S: StateAdapter> {
+    layers: Vec<Arc<dyn ErasedMiddleware<S>>>,
+    processor: Arc<dyn ErasedProcessor<S>>,
+}
+
+#[cfg(feature = "tower")]
+impl<S: StateAdapter> Next<'_, S> {
+    pub(crate) fn into_owned(self) -> OwnedNext<S> {
+        OwnedNext {
+            layers: self.layers.to_vec(),
+            processor: Arc::clone(self.processor),
+        }
+    }
+}
+
+#[cfg(feature = "tower")]
+impl<S: StateAdapter> OwnedNext<S> {
+    pub(crate) async fn run(self, job: &mut AttemptContext<S>) -> JobResult<S> {
+        let next = Next {
+            layers: &self.layers,
+            processor: &self.processor,
+        };
+        next.run(job).await
+    }
+}
+
+#[cfg(feature = "tower")]
+impl<S: StateAdapter> AttemptContext<S> {
+    /// The same attempt with the values as they are now.
+    pub(crate) fn twin(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            values: self.values.clone(),
         }
     }
 }

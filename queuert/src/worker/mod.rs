@@ -2,8 +2,8 @@
 //!
 //! One set of workers is a handful of loops over one [`Runtime`]: the claimer asks for as many jobs as there are idle
 //! workers and spawns an attempt for each; the settler group-commits their ends; the renewer keeps all leases in one
-//! call; the reaper takes back what others lost; the maintainer offers the store time for its upkeep; the listeners turn
-//! notices into wake-ups. No transaction is held across user code unless the user opened it.
+//! call; the reaper takes back what others lost; the maintainer offers the store time for its upkeep; the sampler looks
+//! at how much waits; the listeners turn notices into wake-ups. No transaction is held across user code unless the user opened it.
 
 mod attempt;
 mod attempt_transaction;
@@ -23,6 +23,7 @@ mod reaper;
 mod renewer;
 mod run;
 mod runtime;
+mod sampler;
 mod settler;
 mod signal;
 mod slots;
@@ -31,10 +32,14 @@ mod values;
 pub use attempt::{Attempt, RawAttempt};
 pub use attempt_transaction::AttemptTransaction;
 pub use builder::{TypeSettings, WorkerBuilder};
+pub(crate) use completion::How;
 pub use completion::{Completion, CompletionKind, JobResult};
 pub use drain::{Drained, DrainedAttempt};
 pub use handle::Workers;
 pub use health::Health;
+#[cfg(feature = "tower")]
+pub(crate) use middleware::OwnedNext;
 pub use middleware::{AttemptContext, Middleware, Next};
 pub use processor::Processor;
+pub(crate) use runtime::panic_message;
 pub use signal::{AbortReason, AbortSignal};

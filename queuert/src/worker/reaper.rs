@@ -1,18 +1,23 @@
-//! Takes back jobs whose lease has expired. A task of its own: saturated workers do not starve it.
+//! Takes back jobs whose lease has expired, or whose owner has died. A task of its own: saturated workers do not starve
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::health::Backoff;
 use super::runtime::{Runtime, contained};
 use crate::adapter::{ReapLeases, ReapedJob, StateAdapter};
 use crate::effects::Effects;
-use crate::event::{Event, JobInfo};
+use crate::event::{Ages, Event, JobInfo};
 use crate::job::JobStatus;
 
 /// How many to take per call: few enough that one call is short, many enough that a crashed fleet is back soon.
 const BATCH: usize = 100;
 const LONGEST_INTERVAL: Duration = Duration::from_secs(15);
+/// However many owners die, sweeps are this far apart, unless there is more to take.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) async fn reap_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let interval = runtime
@@ -20,21 +25,30 @@ pub(crate) async fn reap_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
         .reap_interval
         .unwrap_or_else(|| default_interval(&runtime));
     let mut backoff = Backoff::new(runtime.client.entropy());
+    // When the last sweep began that went well: deaths that were known by then have been taken care of.
+    let mut swept_at = Instant::now();
     loop {
+        let begun = Instant::now();
         let pause = match sweep(&runtime).await {
             // There may be more.
             Some(BATCH..) => Duration::ZERO,
             Some(_) => {
+                swept_at = begun;
                 backoff.reset();
                 runtime.client.entropy().jittered(interval, 0.1)
             }
             None => backoff.next_pause().min(interval),
+        };
+        let owner_died = async {
+            tokio::time::sleep(SHORTEST_INTERVAL).await;
+            runtime.client.state().owner_died(swept_at).await;
         };
         tokio::select! {
             biased;
             () = runtime.quit.cancelled() => return,
             () = runtime.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
+            () = owner_died => {}
         }
     }
 }
@@ -52,18 +66,26 @@ pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> Option<usize
     runtime.heard_from_store("reap", &result);
     let reaped = result.ok()?;
     let mut effects = Effects::new(runtime.client.hub());
-    for ReapedJob { job, owner, expired_at } in &reaped {
+    for ReapedJob {
+        job,
+        owner,
+        expired_at,
+        cause,
+    } in &reaped
+    {
         let info = JobInfo::of(job);
         effects.lease_lost(job.id);
         effects.event(|| Event::JobReaped {
             job: info.clone(),
             owner: owner.clone(),
             expired_at: *expired_at,
+            cause: *cause,
             worker: runtime.worker.clone(),
         });
         if job.status == JobStatus::Dead {
             let error = job.last_error.as_ref().map(|error| error.message.clone());
-            effects.died(&info, error.unwrap_or_default());
+            let ages = job.ended_at.map(|ended_at| Ages::at(job, ended_at)).unwrap_or_default();
+            effects.died(&info, ages, error.unwrap_or_default());
         } else {
             effects.jobs_available(&job.type_name, 1);
         }

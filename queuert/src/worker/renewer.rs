@@ -111,7 +111,7 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
             attempt.expires_at = sent_at + attempt.lease.duration;
             let info = attempt.info.clone();
             drop(in_flight);
-            hub.emit_with(|| Event::LeaseRenewed {
+            hub.emit_often(|| Event::LeaseRenewed {
                 attempt: (*info).clone(),
                 until,
             });

@@ -18,11 +18,13 @@ use super::runtime::{InFlight, Runtime, TypeRuntime, contained, panic_message};
 use super::settler::SettleRequest;
 use super::signal::{AbortHandle, AbortReason};
 use super::slots::Slot;
-use crate::adapter::{Applied, AttemptSpan, Authority, ClaimedJob, NewJob, Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{Applied, Authority, ClaimedJob, Commit, NewJob, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Transaction, report};
 use crate::effects::Effects;
 use crate::error::{Error, JobError, StateError, Verdict, shorten};
 use crate::event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
+use crate::event_hub::{HeldSpan, RunningSpan};
+use crate::event_log;
 use crate::job::{JobStatus, TypeName};
 use crate::settings::LeaseSettings;
 use crate::time::Schedule;
@@ -43,18 +45,20 @@ pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> Ended<S
     let started = Instant::now();
     let processor = Arc::clone(&attempt.job_type);
     let hub = attempt.runtime.client.hub();
-    hub.emit_with(|| Event::AttemptStarted(attempt.info().clone()));
-    let mut span = hub.observe(|adapter| adapter.attempt_span(attempt.info())).flatten();
-    let end = attempt.run(&processor, span.as_deref_mut()).await;
+    hub.emit_often(|| Event::AttemptStarted(attempt.info().clone()));
+    let mut span = RunningSpan::new(hub.ask(|adapter| adapter.attempt_span(&attempt.shared.start())));
+    let end = attempt.run(&processor, &mut span).await;
     let (outcome, next) = attempt.settle(end, &processor).await;
-    if let Some(span) = &mut span {
-        hub.observe(|_| span.end(&outcome));
-    }
-    hub.emit_with(|| Event::AttemptEnded {
+    span.end(&outcome);
+    let ended = || Event::AttemptEnded {
         attempt: attempt.info().clone(),
         outcome: outcome.clone(),
         duration: started.elapsed(),
-    });
+    };
+    match &outcome {
+        AttemptOutcome::Finished | AttemptOutcome::Continued { .. } | AttemptOutcome::Snoozed => hub.emit_often(ended),
+        _ => hub.emit_with(ended),
+    }
     Ended {
         info: Arc::clone(&attempt.shared.info),
         outcome,
@@ -81,6 +85,26 @@ enum Written {
     Failed(StateError),
     /// An earlier write under the same fence stands.
     Before(JobStatus),
+}
+
+/// A completion that goes to the store with others.
+struct Grouped {
+    kind: CompletionKind,
+    /// That of the next job's creation.
+    span: Option<HeldSpan>,
+    /// The next job, if it was asked for, and when that was.
+    expected: Option<Box<NewJob>>,
+    asked_at: Instant,
+}
+
+impl Grouped {
+    /// It has been written.
+    fn told(self) -> (AttemptOutcome, Option<Box<NewJob>>, Instant) {
+        if let Some(span) = self.span {
+            span.committed(Commit::Created);
+        }
+        (completed(self.kind), self.expected, self.asked_at)
+    }
 }
 
 /// An attempt that this process has claimed.
@@ -147,6 +171,7 @@ impl<S: StateAdapter> Attempt<S> {
             blockers,
             info,
             fence,
+            claimed_at,
             abort,
             middlewares: runtime.middlewares.clone(),
             abandoned: AtomicBool::new(false),
@@ -175,12 +200,12 @@ impl<S: StateAdapter> Attempt<S> {
         &self.shared.info
     }
 
-    async fn run(&self, job_type: &TypeRuntime<S>, mut span: Option<&mut (dyn AttemptSpan + '_)>) -> End<S> {
+    async fn run(&self, job_type: &TypeRuntime<S>, span: &mut RunningSpan) -> End<S> {
         let mut context = AttemptContext {
             shared: Arc::clone(&self.shared),
             values: self.runtime.values.clone(),
         };
-        let next = Next::new(&self.shared.middlewares, &*job_type.processor);
+        let next = Next::new(&self.shared.middlewares, &job_type.processor);
         let body = async {
             let mut result = next.run(&mut context).await;
             // The last words of the middlewares belong to the attempt: its timeout, its abort and its panics cover them.
@@ -193,16 +218,13 @@ impl<S: StateAdapter> Attempt<S> {
         };
         let mut body = pin!(AssertUnwindSafe(body).catch_unwind());
         let hub = self.runtime.client.hub();
+        // The lines that the processor logs carry what is known of its attempt.
+        let logged = event_log::attempt_span(self.info());
         let body = std::future::poll_fn(|cx| {
             let begun = hub.is_listened_to().then(Instant::now);
-            let polled = match &mut span {
-                None => body.as_mut().poll(cx),
-                Some(span) => {
-                    hub.observe(|_| span.enter());
-                    let polled = body.as_mut().poll(cx);
-                    hub.observe(|_| span.exit());
-                    polled
-                }
+            let polled = {
+                let _entered = logged.enter();
+                span.scope(|| body.as_mut().poll(cx))
             };
             if let Some(kept) = begun.map(|begun| begun.elapsed())
                 && kept >= BLOCKED
@@ -235,7 +257,7 @@ impl<S: StateAdapter> Attempt<S> {
                 Err(panic) => End::Panicked(panic_message(&*panic).to_owned()),
             },
             timeout = timeout => {
-                self.shared.abort.abort(AbortReason::TimedOut);
+                self.shared.timed_out(timeout);
                 End::TimedOut(timeout)
             }
             reason = dropped => End::Dropped(reason),
@@ -276,11 +298,17 @@ impl<S: StateAdapter> Attempt<S> {
         }
         self.advise_on_dropped_transaction(&kind, &how, job_type);
         match how {
-            How::Grouped(mut outcome) => {
+            How::Grouped(mut outcome, span) => {
                 let asked_at = Instant::now();
                 let expected = self.ask_for_next(&mut outcome);
                 let written = self.write(outcome).await;
-                self.completed(written, kind, job_type, expected, asked_at).await
+                let grouped = Grouped {
+                    kind,
+                    span,
+                    expected,
+                    asked_at,
+                };
+                self.completed(written, grouped, job_type).await
             }
             How::Written(transaction) => match self.commit(*transaction).await {
                 Ok(()) => (completed(kind), None),
@@ -292,36 +320,41 @@ impl<S: StateAdapter> Attempt<S> {
     async fn completed(
         &self,
         written: Written,
-        kind: CompletionKind,
+        grouped: Grouped,
         job_type: &TypeRuntime<S>,
-        expected: Option<Box<NewJob>>,
-        asked_at: Instant,
     ) -> (AttemptOutcome, Option<Self>) {
         match written {
             Written::Done(applied) => {
+                let (outcome, expected, asked_at) = grouped.told();
                 let next = self.handed_over(expected, applied.handed_over);
                 let next = next.and_then(|next| Self::new(&self.runtime, next, asked_at, self.steps_left));
-                (completed(kind), next)
+                (outcome, next)
             }
-            Written::Before(_) => (completed(kind), self.find_next(expected).await),
+            Written::Before(_) => self.completed_before(grouped).await,
             Written::Lost(reason) => (self.lost(reason), None),
             Written::Refused(error) => (self.fail(error.into(), job_type).await, None),
             Written::Failed(error) => {
                 let (outcome, ended) = self.judge(&error.into(), job_type);
                 match self.write(outcome).await {
                     // The store had taken the completion and only its answer was lost.
-                    Written::Before(JobStatus::Completed) => (completed(kind), self.find_next(expected).await),
+                    Written::Before(JobStatus::Completed) => self.completed_before(grouped).await,
                     written => (self.failed(written, ended), None),
                 }
             }
         }
     }
 
+    /// The store had taken the completion before, and what else it said then is lost.
+    async fn completed_before(&self, grouped: Grouped) -> (AttemptOutcome, Option<Self>) {
+        let (outcome, expected, _) = grouped.told();
+        (outcome, self.find_next(expected).await)
+    }
+
     /// A processor that opened a transaction and completed the job without it most likely called `job.finish(..)` where it
     /// meant `tx.finish(..)`, and has lost what it wrote.
     fn advise_on_dropped_transaction(&self, kind: &CompletionKind, how: &How<S>, job_type: &TypeRuntime<S>) {
         // Snoozing may well follow a look that was not worth keeping.
-        let completed = matches!(how, How::Grouped(_)) && *kind != CompletionKind::Snooze;
+        let completed = matches!(how, How::Grouped(..)) && *kind != CompletionKind::Snooze;
         if completed
             && self.shared.abandoned.load(Ordering::Relaxed)
             && !job_type.told_of_dropped_transaction.swap(true, Ordering::Relaxed)
@@ -442,6 +475,7 @@ impl<S: StateAdapter> Attempt<S> {
                 outcome,
             },
             job: self.info().job.clone(),
+            ages: self.shared.ages(),
             reply,
         };
         let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -242,11 +242,7 @@ impl<S: StateAdapter> Runtime<S> {
         if effects.make_available(|type_name| self.types.contains_key(type_name)) {
             self.wake.notify_one();
         }
-        let (notices, events) = effects.into_parts();
-        for event in events {
-            self.client.hub().emit(event);
-        }
-        notices
+        effects.publish()
     }
 }
 

@@ -10,13 +10,14 @@ use super::runtime::{Runtime, contained};
 use crate::adapter::{Applied, Outcome, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
 use crate::error::{StateError, StateErrorKind};
-use crate::event::JobInfo;
+use crate::event::{Ages, JobInfo};
 use crate::job::{JobStatus, TypeName};
 
 /// The end of an attempt, on its way to the store.
 pub(crate) struct SettleRequest {
     pub(crate) settlement: Settlement,
     pub(crate) job: JobInfo,
+    pub(crate) ages: Ages,
     pub(crate) reply: oneshot::Sender<Result<Settled, StateError>>,
 }
 
@@ -179,14 +180,14 @@ fn became(outcome: &Outcome) -> JobStatus {
 }
 
 fn tell<S: StateAdapter>(runtime: &Runtime<S>, effects: &mut Effects, request: &SettleRequest, applied: &Applied) {
-    let job = &request.job;
+    let (job, ages) = (&request.job, request.ages);
     match &request.settlement.outcome {
-        Outcome::Finish { .. } => effects.completed(job, Some(&runtime.worker), None, applied),
+        Outcome::Finish { .. } => effects.completed(job, ages, Some(&runtime.worker), None, applied),
         Outcome::Continue { next } => {
             let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));
-            effects.completed(job, Some(&runtime.worker), next, applied);
+            effects.completed(job, ages, Some(&runtime.worker), next, applied);
         }
-        Outcome::Bury { error } => effects.died(job, error.clone()),
+        Outcome::Bury { error } => effects.died(job, ages, error.clone()),
         // Those who sleep until the next job is due must learn that this one may be due sooner.
         Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => {
             effects.jobs_available(&job.type_name, 1);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use queuert::adapter::{
     ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain,
-    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    QueueSample, ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter,
+    StoppedChain,
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use tokio::sync::watch;
@@ -42,6 +43,7 @@ pub enum Verb {
     ListChains,
     ListBlockers,
     Maintain,
+    SampleQueues,
 }
 
 impl Verb {
@@ -511,7 +513,18 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
             .await
     }
 
+    /// Not counted: it is no call to the store while nothing has happened.
+    async fn owner_died(&self, since: Instant) {
+        self.inner.owner_died(since).await;
+    }
+
     async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {
         self.call(Verb::Maintain, 1, self.inner.maintain(maintain)).await
+    }
+
+    async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
+        let count = sample.types.len();
+        self.call(Verb::SampleQueues, count, self.inner.sample_queues(sample))
+            .await
     }
 }

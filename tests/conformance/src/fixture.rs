@@ -43,6 +43,19 @@ pub trait StateFixture: Send + Sync + 'static {
         async { panic!("the fixture declares `poison` and does not implement it") }
     }
 
+    /// Another adapter on the store of this one, as another process has it ([`Capabilities::owners`]).
+    fn twin(&self, state: &Self::State) -> impl Future<Output = Self::State> + Send {
+        let _ = state;
+        async { panic!("the fixture declares `owners` and does not implement `twin`") }
+    }
+
+    /// Does to a twin, and to nothing else, what the death of its process does, once the store knows what there is to
+    /// know about it ([`Capabilities::owners`]).
+    fn kill(&self, twin: Self::State) -> impl Future<Output = ()> + Send {
+        let _ = twin;
+        async { panic!("the fixture declares `owners` and does not implement `kill`") }
+    }
+
     /// Writes a row of the user's own in the transaction ([`Capabilities::markers`]).
     fn write_marker(
         &self,
@@ -67,6 +80,7 @@ pub struct Capabilities {
     pub(crate) free_time: bool,
     pub(crate) poison: bool,
     pub(crate) markers: bool,
+    pub(crate) owners: bool,
 }
 
 impl Capabilities {
@@ -77,6 +91,7 @@ impl Capabilities {
             free_time: false,
             poison: false,
             markers: false,
+            owners: false,
         }
     }
 
@@ -105,6 +120,14 @@ impl Capabilities {
     #[must_use]
     pub const fn markers(mut self) -> Self {
         self.markers = true;
+        self
+    }
+
+    /// The store finds out that a process has died, and the fixture implements [`StateFixture::twin`] and
+    /// [`StateFixture::kill`].
+    #[must_use]
+    pub const fn owners(mut self) -> Self {
+        self.owners = true;
         self
     }
 }

@@ -288,6 +288,14 @@ macro_rules! state_conformance {
                 a_settlement_after_completion_from_outside_is_lost,
                 of_many_completions_at_once_one_counts,
             }
+            owners {
+                the_leases_of_a_dead_owner_are_taken_back,
+                the_leases_of_a_living_owner_stay,
+                a_death_is_told_to_those_who_have_not_swept_since,
+                a_sweep_of_the_dead_keeps_its_limit,
+                the_last_attempt_of_a_dead_owner_was_the_last,
+                a_name_lives_as_long_as_one_of_its_processes,
+            }
             pages {
                 pages_of_chains_add_up,
                 pages_of_jobs_add_up,
@@ -335,6 +343,12 @@ macro_rules! state_conformance {
                 a_chain_whose_key_is_taken_cannot_be_retried,
                 two_chains_with_one_key_cannot_both_be_retried,
                 a_rolled_back_retry_never_was,
+            }
+            sample {
+                what_is_ready_is_counted_by_type,
+                a_count_ends_with_its_limit,
+                the_oldest_is_the_one_that_was_due_first,
+                a_sample_changes_nothing_and_waits_for_no_lock,
             }
             savepoints {
                 a_released_savepoint_keeps_its_work,

@@ -24,6 +24,7 @@ documents! {
     waiting => "docs/waiting.md",
     workers => "docs/workers.md",
     middlewares => "docs/middlewares.md",
+    observability => "docs/observability.md",
     testing => "docs/testing.md",
     deploying => "docs/deploying.md",
     reliability => "docs/reliability.md",

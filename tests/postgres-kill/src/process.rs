@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use queuert::adapter::ObservabilityAdapter;
+use queuert::adapter::{Delivery, ObservabilityAdapter};
 use queuert::{Event, LeaseSettings, RetryPolicy};
 use queuert_postgres::{Client, PostgresNotify, PostgresState};
 use tokio::sync::oneshot;
@@ -64,6 +64,10 @@ pub async fn work(url: &str, directory: &Path, name: &str) -> Result<()> {
 struct Noted(Log);
 
 impl ObservabilityAdapter for Noted {
+    fn delivery(&self) -> Delivery {
+        Delivery::Inline
+    }
+
     fn event(&self, event: &Event) {
         let line = match event {
             Event::JobReaped { job, owner, .. } => format!("reaped {} {}", job.id, owner.as_str()),

@@ -1,7 +1,7 @@
 //! Hears every event, and asks the model whether it may be true.
 
 use queuert::Event;
-use queuert::adapter::ObservabilityAdapter;
+use queuert::adapter::{Delivery, ObservabilityAdapter};
 
 use crate::history::History;
 use crate::world::World;
@@ -18,6 +18,10 @@ impl Observer {
 }
 
 impl ObservabilityAdapter for Observer {
+    fn delivery(&self) -> Delivery {
+        Delivery::Inline
+    }
+
     fn event(&self, event: &Event) {
         let text = describe(&mut self.0.lock().history, event);
         self.0.log(format_args!("event {text}"));

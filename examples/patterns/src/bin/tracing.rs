@@ -14,11 +14,14 @@
 //!  INFO attempt{job=publish chain=<id> attempt=1 trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}: ends
 //!  INFO chain completed chain=<id> type=resize
 //! ```
-use queuert::adapter::{ObservabilityAdapter, StateAdapter};
+use queuert::adapter::{CommitSpan, Creation, Delivery, ObservabilityAdapter, StateAdapter};
 use queuert::{AttemptContext, Event, JobResult, JobTypes, Middleware, Next};
 use queuert_sqlite::{Attempt, Client, SqliteState};
 use serde::{Deserialize, Serialize};
 use tracing::{Instrument, error, info, info_span, warn};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 #[derive(Serialize, Deserialize)]
 struct Resize {
@@ -48,13 +51,26 @@ impl ObservabilityAdapter for Tracing {
     fn event(&self, event: &Event) {
         match event {
             Event::ChainCreated { chain, type_name } => info!(%chain, r#type = %type_name, "chain started"),
-            Event::ChainCompleted { chain, type_name } => info!(%chain, r#type = %type_name, "chain completed"),
-            Event::JobDead { job, error } => error!(chain = %job.chain_id, job = %job.type_name, %error, "job died"),
+            Event::ChainCompleted { chain, type_name, .. } => info!(%chain, r#type = %type_name, "chain completed"),
+            Event::JobDead { job, error, .. } => {
+                error!(chain = %job.chain_id, job = %job.type_name, %error, "job died")
+            }
             Event::WorkerDegraded { error, .. } => error!(%error, "the database does not answer"),
             _ => {} // there are many more
         }
     }
 
+    /// The events are lines in the spans of those who cause them, so they are wanted at once.
+    fn delivery(&self) -> Delivery {
+        Delivery::Inline
+    }
+
+    fn creation_span(&self, _: &Creation<'_>) -> Option<Box<dyn CommitSpan>> {
+        Some(Box::new(Self))
+    }
+}
+
+impl CommitSpan for Tracing {
     fn trace_context(&self) -> Option<String> {
         TRACE.try_with(Clone::clone).ok()
     }
@@ -98,10 +114,13 @@ async fn resize(job: Attempt<Resize>) -> JobResult<SqliteState> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The library has spans and lines of its own, with the target `queuert`: this program shows how to make others.
     tracing_subscriber::fmt()
         .without_time()
         .with_target(false)
         .with_ansi(false)
+        .finish()
+        .with(filter_fn(|metadata| metadata.target() != "queuert"))
         .init();
     let client = Client::builder(SqliteState::open(":memory:").await?)
         .observability(Tracing)

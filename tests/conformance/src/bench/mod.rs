@@ -87,6 +87,28 @@ impl<F: StateFixture> Bench<F> {
         )
     }
 
+    /// Whether the store finds out that a process has died; says so if not.
+    pub(crate) fn knows_the_dead(&self) -> bool {
+        has(
+            self.capabilities().owners,
+            "the store does not find out that a process has died",
+        )
+    }
+
+    /// Another process on the store.
+    pub(crate) async fn twin(&self) -> Self {
+        Self {
+            fixture: Arc::clone(&self.fixture),
+            state: Arc::new(self.fixture.twin(&self.state).await),
+        }
+    }
+
+    /// The process of a twin dies.
+    pub(crate) async fn kill(&self, twin: Self) {
+        let state = Arc::into_inner(twin.state).expect("nobody else has this twin");
+        self.fixture.kill(state).await;
+    }
+
     pub(crate) async fn elapse(&self, time: Duration) {
         self.fixture.elapse(&self.state, time).await;
     }

@@ -24,6 +24,7 @@ pub mod retry;
 pub mod savepoints;
 pub mod schedule;
 pub mod side_by_side;
+pub mod spans;
 pub mod start_many;
 pub mod start_one;
 pub mod transactions;
@@ -125,6 +126,13 @@ macro_rules! client_behaviour {
                 retrying,
                 reading_is_silent,
                 the_stream_hears_the_same,
+            }
+            spans {
+                a_span_ends_with_the_commit,
+                a_rolled_back_span_is_dropped,
+                a_refused_start_drops_its_span,
+                a_deduplicated_start_says_so,
+                completion_from_outside_has_a_span,
             }
             foreign {
                 effects_are_published_by_the_caller,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use queuert::adapter::{BoxFuture, Notice, NotifyAdapter, ObservabilityAdapter, Subscription, Topic};
+use queuert::adapter::{BoxFuture, Delivery, Notice, NotifyAdapter, ObservabilityAdapter, Subscription, Topic};
 use queuert::{ChainId, Client, Event, JobId, NotifyError};
 
 use crate::behaviour::PairFixture;
@@ -67,6 +67,10 @@ impl Recorder {
 }
 
 impl ObservabilityAdapter for Recorder {
+    fn delivery(&self) -> Delivery {
+        Delivery::Inline
+    }
+
     fn event(&self, event: &Event) {
         self.log().events.push(event.clone());
     }
@@ -112,6 +116,7 @@ pub(crate) fn named(event: &Event) -> (&'static str, ChainId) {
         Event::JobTriggered(job) => ("job triggered", job.chain_id),
         Event::JobCompleted { job, .. } => ("job completed", job.chain_id),
         Event::JobDead { job, .. } => ("job dead", job.chain_id),
+        Event::JobCancelled(job) => ("job cancelled", job.chain_id),
         Event::AttemptStarted(attempt) => ("attempt started", attempt.job.chain_id),
         Event::AttemptEnded { attempt, .. } => ("attempt ended", attempt.job.chain_id),
         _ => ("something else", NOBODY.as_chain()),

@@ -1,6 +1,6 @@
 //! Starting one chain.
 
-use queuert::adapter::ObservabilityAdapter;
+use queuert::adapter::{CommitSpan, Creation, ObservabilityAdapter};
 use queuert::{ChainRef, Client, Error, JobStatus, JobType, Step};
 
 use super::assert_error;
@@ -239,6 +239,12 @@ struct Traced;
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 impl ObservabilityAdapter for Traced {
+    fn creation_span(&self, _: &Creation<'_>) -> Option<Box<dyn CommitSpan>> {
+        Some(Box::new(Self))
+    }
+}
+
+impl CommitSpan for Traced {
     fn trace_context(&self) -> Option<String> {
         Some(TRACE.to_owned())
     }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queuert::adapter::{BoxFuture, Notice, NotifyAdapter, ObservabilityAdapter, StateAdapter, Subscription, Topic};
+use queuert::adapter::{
+    AttemptSpan, AttemptStart, BoxFuture, CommitSpan, Creation, Delivery, Notice, NotifyAdapter, ObservabilityAdapter,
+    StateAdapter, Subscription, Topic,
+};
 use queuert::{Client, Error, Event, JobStatus, JobType, NotifyError, Transaction};
 
 use super::assert_error;
@@ -145,6 +148,7 @@ pub async fn every_operation_holds_its_effects<F: PairFixture>(fixture: F) {
         recorder.named_events(),
         [
             ("job triggered", later.id()),
+            ("job cancelled", cancelled.id()),
             ("chain cancelled", cancelled.id()),
             ("chain retried", dead.id()),
             ("chain deleted", deleted.id()),
@@ -335,8 +339,16 @@ impl ObservabilityAdapter for Panics {
         panic!("the observability adapter has a bug");
     }
 
-    fn trace_context(&self) -> Option<String> {
+    fn creation_span(&self, _: &Creation<'_>) -> Option<Box<dyn CommitSpan>> {
         panic!("the observability adapter has a bug");
+    }
+
+    fn attempt_span(&self, _: &AttemptStart<'_>) -> Option<Box<dyn AttemptSpan>> {
+        panic!("the observability adapter has a bug");
+    }
+
+    fn delivery(&self) -> Delivery {
+        Delivery::Inline
     }
 }
 

@@ -14,6 +14,7 @@ pub mod failures;
 pub mod hand_over;
 pub mod leases;
 pub mod middlewares;
+pub mod observed;
 pub mod outages;
 pub mod panics;
 pub mod processing;
@@ -292,6 +293,17 @@ macro_rules! worker_behaviour {
                 completion_from_outside_is_told_of,
                 rolled_back_work_is_not_told_of,
                 an_observer_that_panics_disturbs_nobody,
+            }
+            observed {
+                a_timeout_is_told_of,
+                a_snooze_and_a_stop_are_told_of,
+                durations_are_told,
+                an_observer_that_blocks_disturbs_nobody,
+                a_continuation_ends_its_span_with_the_commit,
+                a_failed_attempt_drops_the_span_of_its_continuation,
+                processors_are_polled_inside_their_span,
+                queues_are_sampled_if_somebody_asks,
+                nobody_looks_unasked,
             }
             building {
                 a_duplicate_processor_is_refused,

@@ -1,6 +1,6 @@
 //! The reaper: expired leases are found, whatever else goes on, and what is taken back is told.
 
-use queuert::{Event, JobStatus, LeaseSettings, RetryPolicy};
+use queuert::{Event, JobStatus, LeaseSettings, ReapCause, RetryPolicy};
 
 use super::types::{Note, Work};
 use super::world::{Gate, Job, World, drain_events, events_until, ms, start};
@@ -40,6 +40,7 @@ pub async fn the_job_of_a_dead_process_runs_again<F: PairFixture>(fixture: F) {
         job,
         owner,
         expired_at,
+        cause,
         worker: taker,
     } = &told[0]
     else {
@@ -49,6 +50,7 @@ pub async fn the_job_of_a_dead_process_runs_again<F: PairFixture>(fixture: F) {
         (job.chain_id, owner, expired_at, taker),
         (chain.id(), &lost.owner, &lost.until, &worker)
     );
+    assert_eq!(*cause, ReapCause::LeaseExpired);
 }
 
 /// Expired leases are found while every worker is busy and jobs wait (H8, I10).

@@ -37,7 +37,10 @@ pub async fn an_idle_worker_stops_at_once<F: PairFixture>(fixture: F) {
         })
         .collect();
     let expected = [
-        Event::WorkerStarted { worker: worker.clone() },
+        Event::WorkerStarted {
+            worker: worker.clone(),
+            concurrency: 1,
+        },
         Event::WorkerStopping { worker: worker.clone() },
         Event::WorkerStopped { worker },
     ];

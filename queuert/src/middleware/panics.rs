@@ -1,0 +1,82 @@
+//! Reports panics of processors.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use crate::adapter::StateAdapter;
+use crate::event::AttemptInfo;
+use crate::worker::{AttemptContext, JobResult, Middleware, Next, panic_message};
+
+/// Tells somebody of panics in the layers inside, such as a service that collects crashes. The attempt fails as it would
+/// without it. A reporter that panics itself is contained.
+///
+/// ```
+/// use queuert::middleware::ReportPanics;
+///
+/// let reporter = ReportPanics::new(|panic| eprintln!("{} of {}", panic.message, panic.attempt.job.type_name));
+/// ```
+#[derive(Clone)]
+pub struct ReportPanics {
+    report: Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>,
+}
+
+/// A panic in an attempt.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PanicReport<'a> {
+    /// Which attempt.
+    pub attempt: &'a AttemptInfo,
+    /// What it panicked with. Where is known to the panic hook only.
+    pub message: &'a str,
+}
+
+impl fmt::Display for PanicReport<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AttemptInfo { job, attempt, .. } = self.attempt;
+        let (id, type_name, message) = (job.id, &job.type_name, self.message);
+        write!(
+            f,
+            "attempt {attempt} of job {id} of type {type_name} panicked: {message}"
+        )
+    }
+}
+
+impl ReportPanics {
+    /// Calls `report` for each panic, on the thread on which it happened. It must not block.
+    pub fn new(report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
+        Self {
+            report: Arc::new(report),
+        }
+    }
+
+    /// Logs each panic as an error.
+    pub fn logged() -> Self {
+        Self::new(|panic| tracing::error!(target: "queuert", "{panic}"))
+    }
+}
+
+impl fmt::Debug for ReportPanics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReportPanics").finish_non_exhaustive()
+    }
+}
+
+impl<S: StateAdapter> Middleware<S> for ReportPanics {
+    async fn attempt(&self, job: &mut AttemptContext<S>, next: Next<'_, S>) -> JobResult<S> {
+        match AssertUnwindSafe(next.run(job)).catch_unwind().await {
+            Ok(result) => result,
+            Err(panic) => {
+                let report = PanicReport {
+                    attempt: job.info(),
+                    message: panic_message(&*panic),
+                };
+                let _ = catch_unwind(AssertUnwindSafe(|| (self.report)(&report)));
+                // The worker counts it as the failure that it is.
+                resume_unwind(panic)
+            }
+        }
+    }
+}

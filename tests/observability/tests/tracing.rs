@@ -1,0 +1,245 @@
+//! Lines and spans of `tracing`, as a subscriber sees them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queuert::memory::{Attempt, MemoryState};
+use queuert::middleware::{LogAttempts, TraceAttempts};
+use queuert::{Client, JobTypes};
+use serde::{Deserialize, Serialize};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+#[derive(Serialize, Deserialize)]
+struct Work {
+    fails: u32,
+}
+
+#[derive(JobTypes)]
+enum Jobs {
+    #[job(entry, output = (), retry(initial = "1ms", max_attempts = 2))]
+    Work(Work),
+}
+
+type Fields = BTreeMap<String, String>;
+
+#[derive(Clone, Debug)]
+struct Line {
+    level: Level,
+    target: String,
+    fields: Fields,
+    /// The names and fields of the spans around it, outermost first.
+    spans: Vec<(String, Fields)>,
+}
+
+#[derive(Default)]
+struct Reader(Fields);
+
+impl Visit for Reader {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+}
+
+#[derive(Clone, Default)]
+struct Capture(Arc<Mutex<Vec<Line>>>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut reader = Reader::default();
+        attributes.record(&mut reader);
+        let span = context.span(id).expect("the span is there");
+        span.extensions_mut().insert(reader.0);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let mut reader = Reader::default();
+        values.record(&mut reader);
+        let span = context.span(id).expect("the span is there");
+        let mut line = Line {
+            level: Level::TRACE,
+            target: "record".to_owned(),
+            fields: reader.0,
+            spans: Vec::new(),
+        };
+        line.fields.insert("span".to_owned(), span.name().to_owned());
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut reader = Reader::default();
+        event.record(&mut reader);
+        let around = context
+            .event_scope(event)
+            .into_iter()
+            .flat_map(|scope| scope.from_root());
+        let spans = around.map(|span| {
+            let fields = span.extensions().get::<Fields>().cloned().unwrap_or_default();
+            (span.name().to_owned(), fields)
+        });
+        self.0.lock().unwrap().push(Line {
+            level: *event.metadata().level(),
+            target: event.metadata().target().to_owned(),
+            fields: reader.0,
+            spans: spans.collect(),
+        });
+    }
+}
+
+impl Capture {
+    /// Captures what this thread does, down to a level.
+    fn install(level: LevelFilter) -> (Self, DefaultGuard) {
+        let capture = Self::default();
+        let subscriber = tracing_subscriber::registry().with(capture.clone().with_filter(level));
+        (capture, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn messages(&self, target: &str) -> Vec<(Level, String)> {
+        let lines = self.lines().into_iter().filter(|line| line.target == target);
+        lines.map(|line| (line.level, line.fields["message"].clone())).collect()
+    }
+}
+
+async fn run(client: &Client<MemoryState>, fails: u32) {
+    client.start(Work { fails }).await.unwrap();
+    for _ in 0..2 {
+        let worker = client
+            .worker()
+            .middleware(TraceAttempts::new())
+            .middleware(LogAttempts::new());
+        let process = |job: Attempt<Work>| async move {
+            tokio::task::yield_now().await;
+            tracing::info!(target: "mine", "at work");
+            if job.number() <= job.fails {
+                return Err("no".into());
+            }
+            job.finish(())
+        };
+        worker.process(process).drain().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_lines_of_a_processor_carry_its_attempt() {
+    let (capture, _guard) = Capture::install(LevelFilter::INFO);
+    let client = Client::new(MemoryState::new());
+    let chain = client.start(Work { fails: 0 }).await.unwrap();
+    run(&client, 1).await;
+    let own: Vec<_> = capture
+        .lines()
+        .into_iter()
+        .filter(|line| line.target == "mine")
+        .collect();
+    assert_eq!(own.len(), 3);
+    let (name, fields) = &own[0].spans[0];
+    assert_eq!(name, "attempt");
+    assert_eq!(fields["job_id"], chain.id().to_string());
+    assert_eq!(fields["chain_id"], chain.id().to_string());
+    assert_eq!((fields["job_type"].as_str(), fields["attempt"].as_str()), ("work", "1"));
+    assert!(!fields["worker"].is_empty());
+    // The middleware's span lies inside.
+    assert_eq!(own[0].spans[1].0, "process");
+    let attempts: Vec<_> = own.iter().map(|line| line.spans[0].1["attempt"].as_str()).collect();
+    assert_eq!(attempts, ["1", "1", "2"]);
+    let outcomes: Vec<_> = capture
+        .lines()
+        .into_iter()
+        .filter(|line| line.target == "record" && line.fields["span"] == "process")
+        .map(|line| line.fields["outcome"].clone())
+        .collect();
+    assert_eq!(outcomes, ["finished", "failed", "finished"]);
+}
+
+#[tokio::test]
+async fn levels_are_sensible() {
+    let (capture, _guard) = Capture::install(LevelFilter::TRACE);
+    let client = Client::new(MemoryState::new());
+    run(&client, 2).await;
+    let at = |level: Level| -> Vec<String> {
+        let of = capture
+            .messages("queuert")
+            .into_iter()
+            .filter(|(found, _)| *found == level);
+        of.map(|(_, message)| message).collect()
+    };
+    assert_eq!(at(Level::ERROR), ["job died", "attempt failed for good"]);
+    assert_eq!(at(Level::WARN), ["attempt failed"]);
+    assert_eq!(at(Level::INFO), Vec::<String>::new());
+    let life = [
+        "chain created",
+        "job created",
+        "attempt started",
+        "attempt started",
+        "chain died",
+    ];
+    assert_eq!(at(Level::DEBUG), life);
+    let failed = capture
+        .lines()
+        .into_iter()
+        .find(|line| line.fields.get("message").is_some_and(|text| text == "attempt failed"));
+    let fields = failed.unwrap().fields;
+    assert_eq!((fields["error"].as_str(), fields["job_type"].as_str()), ("no", "work"));
+    let logged: Vec<_> = capture
+        .messages("queuert::attempts")
+        .into_iter()
+        .map(|(level, _)| level)
+        .collect();
+    assert_eq!(logged, [Level::INFO, Level::WARN, Level::INFO, Level::WARN]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_workers_say_nothing_at_info() {
+    let (capture, _guard) = Capture::install(LevelFilter::TRACE);
+    let client = Client::new(MemoryState::new());
+    let worker = client
+        .worker()
+        .process(|job: Attempt<Work>| async move { job.finish(()) });
+    let workers = worker.start().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    let idle = capture.messages("queuert");
+    assert_eq!(idle, [(Level::INFO, "workers started".to_owned())]);
+    workers.stop().await;
+    let all: Vec<_> = capture
+        .messages("queuert")
+        .into_iter()
+        .map(|(_, message)| message)
+        .collect();
+    assert_eq!(all, ["workers started", "workers are stopping", "workers stopped"]);
+}
+
+/// A subscriber that panics is code of somebody else's: the write stands.
+#[tokio::test]
+async fn a_subscriber_that_panics_hurts_nobody() {
+    struct Hysteric;
+    impl<S: Subscriber> Layer<S> for Hysteric {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            assert!(event.metadata().target() != "queuert", "look at that");
+        }
+    }
+    let subscriber = tracing_subscriber::registry().with(Hysteric);
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let client = Client::new(MemoryState::new());
+    let chain = client.start(Work { fails: 0 }).await.unwrap();
+    let worker = client
+        .worker()
+        .process(|job: Attempt<Work>| async move { job.finish(()) });
+    assert_eq!(worker.drain().await.unwrap().len(), 1);
+    client.wait(&chain).await.unwrap();
+}

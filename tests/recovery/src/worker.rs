@@ -1,0 +1,118 @@
+//! What the processes do.
+
+use std::io::Write;
+use std::time::Duration;
+
+use queuert::adapter::{NotifyAdapter, StateAdapter};
+use queuert::{Attempt, Client, Event, LeaseSettings};
+use queuert_postgres::{PostgresNotify, PostgresState};
+use queuert_sqlite::{SqliteNotify, SqliteState};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::watch;
+
+use crate::{Ended, Result, Task};
+
+/// Nobody waits for the end of such a lease.
+const LEASE: Duration = Duration::from_secs(600);
+
+/// What a process does with its jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Ends them at once.
+    Finishes,
+    /// Ends them when it is told to, with a line on its standard input.
+    Hangs,
+}
+
+impl Role {
+    /// From an argument of the process.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "hangs" => Self::Hangs,
+            _ => Self::Finishes,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Hangs => "hangs",
+            Self::Finishes => "finishes",
+        }
+    }
+}
+
+/// Runs jobs until its standard input ends. The store is the path of a SQLite file or the URL of a Postgres server; with
+/// `quiet+` in front, without wake-ups.
+///
+/// # Errors
+///
+/// If the store cannot be opened.
+///
+/// # Cancel safety
+///
+/// A dropped future leaves its jobs to their leases.
+pub async fn work(store: &str, role: Role) -> Result<()> {
+    let (store, quiet) = match store.strip_prefix("quiet+") {
+        Some(store) => (store, true),
+        None => (store, false),
+    };
+    if store.starts_with("postgres:") {
+        let state = PostgresState::connect(store).await?;
+        let notify = PostgresNotify::new(state.pool().clone());
+        run(state, (!quiet).then_some(notify), role).await
+    } else {
+        let state = SqliteState::open(store).await?;
+        let notify = SqliteNotify::new(&state);
+        run(state, (!quiet).then_some(notify), role).await
+    }
+}
+
+async fn run<S: StateAdapter>(state: S, notify: Option<impl NotifyAdapter>, role: Role) -> Result<()> {
+    let mut builder = Client::builder(state);
+    if let Some(notify) = notify {
+        builder = builder.notify(notify);
+    }
+    let client = builder.build();
+    let mut events = client.events();
+    tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            match event {
+                Event::JobReaped { job, cause, .. } => tell(&format!("reaped {} {cause:?}", job.id)),
+                Event::AttemptEnded { outcome, .. } => tell(&format!("ended {outcome:?}")),
+                _ => {}
+            }
+        }
+    });
+    let (told, finish) = watch::channel(role == Role::Finishes);
+    let workers = client
+        .worker()
+        .process(move |job: Attempt<Task, S>| {
+            let mut finish = finish.clone();
+            async move {
+                tell(&format!("running {}", job.n));
+                // An error: nobody will tell any more, and the process is about to end.
+                let _ = finish.wait_for(|finish| *finish).await;
+                let ended = Ended {
+                    attempt: job.number(),
+                    process: std::process::id(),
+                    error: job.last_error().map(|error| error.message.clone()),
+                };
+                job.finish(ended)
+            }
+        })
+        .lease(LeaseSettings::of(LEASE))
+        .start()
+        .await?;
+    tell("started");
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Ok(Some(_)) = lines.next_line().await {
+        told.send_replace(true);
+    }
+    workers.stop().await;
+    Ok(())
+}
+
+/// One line for the parent.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
