@@ -244,7 +244,7 @@ impl<S: Store> Enqueuer<S> {
 }
 
 /// An error with all that is behind it.
-pub(crate) fn report(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn report(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -25,6 +25,7 @@ use std::path::Path;
 use queuert_postgres::PostgresState;
 use queuert_sqlite::SqliteState;
 
+pub use enqueue::report;
 use plan::{Database, Plan, USAGE};
 use work::Orders;
 

@@ -12,7 +12,7 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}", queuert_torture::report(&*error));
             ExitCode::from(2)
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use queuert::{ChainId, Client, JobStatus, JobTypes};
+use queuert::{ChainId, Client, Entry, IntoStep, JobStatus, JobTypes, Started};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
@@ -294,6 +294,28 @@ impl<S: Store> Torture<S> {
         Ok(())
     }
 
+    /// Starts a chain, with its row. The connections of a pool may all have been ended: then it is tried again.
+    pub(crate) async fn start<J, T>(&self, step: impl Fn() -> T) -> Result<Started<J>>
+    where
+        J: Entry,
+        T: IntoStep<Job = J>,
+    {
+        let deadline = Instant::now() + store::PATIENCE;
+        loop {
+            let once = async {
+                let mut tx = self.client.begin().await?;
+                let chain = self.client.start(step()).within(&mut tx).await?;
+                tables::started::<S>(&mut tx, chain.id(), J::NAME, "torture", false).await?;
+                tx.commit().await?;
+                Ok(chain)
+            };
+            match once.await {
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(50)).await,
+                done => return done,
+            }
+        }
+    }
+
     /// When everything is well again, every process that is there runs jobs.
     async fn roll_call(&mut self) -> Result<()> {
         let since = crate::clock::now();
@@ -320,13 +342,9 @@ impl<S: Store> Torture<S> {
                 ));
                 return Ok(());
             }
-            let mut tx = self.client.begin().await?;
-            let steps = (0..self.plan.processes as u64).map(|part| Slow { n: n + part });
-            let chains = self.client.start_many(steps).within(&mut tx).await?;
-            for chain in &chains {
-                tables::started::<S>(&mut tx, chain.id(), "slow", "torture", false).await?;
+            for part in 0..self.plan.processes as u64 {
+                self.start(|| Slow { n: n + part }).await?;
             }
-            tx.commit().await?;
             n += 1;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::Result;
 use crate::jobs::{Canary, result};
-use crate::store::{self, Store};
+use crate::store::Store;
 use crate::torture::Torture;
 
 /// What has lost its listener looks again within this time; its poll would take an hour.
@@ -98,16 +98,19 @@ impl<S: Store> Torture<S> {
         ears.refuse(true);
         // So that it is seen to be gone before anything is announced.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let mut tx = client.begin().await?;
-        let chain = client.start(Canary { n }).within(&mut tx).await?;
-        store::tables::started::<S>(&mut tx, chain.id(), "canary", "torture", false).await?;
-        tx.commit().await?;
+        let chain = self.start(|| Canary { n }).await?;
         tokio::time::sleep(Duration::from_millis(100)).await;
         ears.refuse(false);
         let began = Instant::now();
-        let wait = client.wait(&chain).poll_interval(Duration::from_millis(100));
         self.log.note(format!("deafened {}", chain.id()))?;
-        match wait.timeout(LOOKS_AGAIN).await {
+        let ended = loop {
+            let wait = client.wait(&chain).poll_interval(Duration::from_millis(100));
+            match wait.timeout(LOOKS_AGAIN.saturating_sub(began.elapsed())).await {
+                Err(error) if error.is_transient() && began.elapsed() < LOOKS_AGAIN => {}
+                ended => break ended,
+            }
+        };
+        match ended {
             Ok(output) if output == result(n) => {
                 self.woken.push(u64::try_from(began.elapsed().as_millis())?);
             }
