@@ -3,7 +3,6 @@
 //! Each test feeds what a generator makes up to the shipping code, a few hundred cases in a few seconds. `corpus/` holds
 //! what somebody thought of, one JSON string per line: it is mixed into what is made up, and every line is tried in every
 //! run. `regressions/` gets the seed of every case that failed, and these are run first from then on: commit them.
-#![expect(clippy::missing_panics_doc, reason = "it is for tests, which fail by panicking")]
 
 mod stores;
 

@@ -16,7 +16,7 @@ const CORPUS: &str = include_str!("../corpus/identifiers.txt");
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/regressions/identifiers.txt");
 
 fn chain(type_name: &str) -> NewChain {
-    let id = JobId::from_uuid(Uuid::now_v7());
+    let id = JobId::from_uuid(Uuid::new_v4());
     NewChain::new(NewJob::new(id, type_name.to_owned(), Payload::from_text("1")))
 }
 
@@ -157,7 +157,7 @@ async fn values<S: StateAdapter>(state: &S, text: &str) {
         name: name.clone(),
         lease: Duration::from_secs(60),
     }];
-    let claim = ClaimJobs::new(types, 10, worker.clone(), Fence::from_uuid(Uuid::now_v7()));
+    let claim = ClaimJobs::new(types, 10, worker.clone(), Fence::from_uuid(Uuid::new_v4()));
     let claimed = state.claim_jobs(&claim).await.expect("well");
     assert_eq!(claimed.jobs.len(), 1);
     let job = &claimed.jobs[0].job;

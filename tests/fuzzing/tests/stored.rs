@@ -25,7 +25,7 @@ enum Tasks {
 }
 
 fn new_id() -> JobId {
-    JobId::from_uuid(Uuid::now_v7())
+    JobId::from_uuid(Uuid::new_v4())
 }
 
 /// JSON text has no zeros in it, and Postgres takes none.
@@ -66,7 +66,7 @@ async fn output<S: StateAdapter + Clone>(state: &S, text: &str) {
     let job = NewJob::new(id, "task", Payload::from_text("{\"n\":1}"));
     let created = state.create_chains(None, &[NewChain::new(job)]).await;
     created.expect("well").expect("not refused");
-    let (worker, fence) = (WorkerId::new("fuzz"), Fence::from_uuid(Uuid::now_v7()));
+    let (worker, fence) = (WorkerId::new("fuzz"), Fence::from_uuid(Uuid::new_v4()));
     let types = vec![ClaimType {
         name: "task".into(),
         lease: std::time::Duration::from_secs(60),

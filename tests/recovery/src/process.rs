@@ -19,7 +19,6 @@ pub struct Process {
     output: Lines<BufReader<ChildStdout>>,
 }
 
-#[expect(clippy::missing_panics_doc, reason = "it is for tests, which fail by panicking")]
 impl Process {
     /// Starts one on a store, from the program of this crate, and waits until its workers are there.
     ///
