@@ -117,6 +117,20 @@ impl<J: Entry> std::ops::Deref for Chain<J> {
 }
 
 /// Names a chain that starts with a `J`. Plain data: copy it, store its id, rebuild it with [`ChainRef::new`].
+///
+/// ```
+/// # use queuert::{ChainId, ChainRef, Client, Error, memory::MemoryState};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Charge { order: u64 }
+/// # #[derive(queuert::JobTypes)] enum Orders { #[job(entry, output = ())] Charge(Charge) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+/// # let client = Client::new(MemoryState::new());
+/// let stored: String = client.start(Charge { order: 7 }).await?.id().to_string(); // in a column of yours, say
+///
+/// let id: ChainId = stored.parse().expect("it was one");
+/// let chain = client.get_chain(ChainRef::<Charge>::new(id)).await?;
+/// assert_eq!(chain.expect("it was started").input.order, 7);
+/// # Ok(()) }
+/// ```
 pub struct ChainRef<J> {
     id: ChainId,
     entry: PhantomData<fn() -> J>,
@@ -212,7 +226,7 @@ impl<J> fmt::Debug for Started<J> {
 /// Anything that names a chain whose type is known: [`ChainRef`], [`Started`], [`Chain`], and references to them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not name a chain whose type is known",
-    note = "pass what `client.start(..)` returned, or `ChainRef::<Entry>::new(id)` if all you have is an id"
+    note = "pass what `client.start(..).await?` returned, or `ChainRef::<Entry>::new(id)` if all you have is an id"
 )]
 pub trait ChainHandle {
     /// The entry job type of the chain.

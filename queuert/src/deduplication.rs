@@ -9,6 +9,18 @@ use crate::id::ChainId;
 ///
 /// The store enforces it as a constraint: of any number of concurrent starters of one key, one starts the chain and
 /// the others get that chain, flagged as deduplicated. It covers the chain until it ends, not just its first job.
+///
+/// ```
+/// # use queuert::{Client, Deduplication, Error, memory::MemoryState};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Charge { order: u64 }
+/// # #[derive(queuert::JobTypes)] enum Orders { #[job(entry, output = ())] Charge(Charge) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+/// # let client = Client::new(MemoryState::new());
+/// let first = client.start(Charge { order: 7 }).dedup("order-7").await?; // while one is open
+/// let again = client.start(Charge { order: 7 }).dedup(Deduplication::forever("order-7")).await?;
+/// assert!(again.deduplicated() && again.id() == first.id());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deduplication {

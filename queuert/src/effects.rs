@@ -79,6 +79,8 @@ impl Effects {
                 self.event(|| Event::JobCreated(next()));
                 match applied.next {
                     Some(JobStatus::Blocked) => self.event(|| Event::JobBlocked(next())),
+                    // It was handed over: nobody else can have it.
+                    Some(JobStatus::Running) => {}
                     Some(_) => self.jobs_available(&type_name, 1),
                     // The answer was lost, and with it whether the job waits for others: nothing may be said of it.
                     None => {}

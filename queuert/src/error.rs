@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use crate::error_text::{Provided, Standing};
 use crate::id::{ChainId, JobId};
 use crate::job::{AttemptError, JobRecord, JobStatus, TypeName};
 use crate::payload::PayloadError;
@@ -13,14 +14,16 @@ use crate::worker::AbortReason;
 type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
 /// What a client or worker call may fail with: one variant per thing that a caller can act on.
-#[derive(Debug, thiserror::Error)]
+///
+/// `{}` says what to do. So does `{:?}`, with all sources: it is what `unwrap()` and a `main` that returns this error show.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No such job: it never existed or was deleted.
-    #[error("job {0} was not found")]
+    #[error("job {0} was not found: it was deleted, or the transaction that made it has not been committed")]
     JobNotFound(JobId),
     /// No such chain: it never existed or was deleted.
-    #[error("chain {0} was not found")]
+    #[error("chain {0} was not found: it was deleted, or the transaction that started it has not been committed")]
     ChainNotFound(ChainId),
     /// The job or chain is of another type than the caller said.
     #[error("job {id} is of type `{actual}`, not `{expected}`")]
@@ -34,7 +37,7 @@ pub enum Error {
     },
     /// A stored input or output is not what its type says.
     #[error(
-        "the {part} of job {id} is not that of `{type_name}`: {message}; deploy a build that can read it, or delete the chain"
+        "the {part} of job {id} is not that of `{type_name}`: {message}; deploy a build that can read it and retry the chain, or delete it"
     )]
     Undecodable {
         /// The job whose row it is.
@@ -123,7 +126,10 @@ pub enum Error {
         holder: ChainId,
     },
     /// The chain died; retry it to continue.
-    #[error("chain {chain} is dead{}", Because(last_error))]
+    #[error(
+        "chain {chain} is dead{}; once that is mended, `retry` sends it on its way again",
+        Because(last_error)
+    )]
     ChainDead {
         /// The chain.
         chain: ChainId,
@@ -134,12 +140,14 @@ pub enum Error {
     #[error("chain {0} was cancelled; `retry` sends it on its way again")]
     ChainCancelled(ChainId),
     /// The chain did not end in time. It goes on.
-    #[error("chain {chain} did not end within {timeout:?}; it goes on")]
+    #[error("chain {chain} did not end within {timeout:?}{}; it goes on", Standing(latest.as_deref()))]
     WaitTimeout {
         /// The chain.
         chain: ChainId,
         /// How long was waited.
         timeout: Duration,
+        /// Its latest job when the wait was over, if the store answered.
+        latest: Option<Box<JobRecord>>,
     },
     /// The attempt no longer holds its job: nothing that it writes can be committed.
     #[error("the attempt lost job {job}: {reason}; nothing that it wrote was committed")]
@@ -167,8 +175,16 @@ pub enum Error {
     #[error("the page cursor does not fit: {0}")]
     InvalidCursor(&'static str),
     /// A value that a processor or middleware asks for was never provided.
-    #[error("no `{0}` was provided: add it with `.provide(..)` on the worker or `insert` in a middleware")]
-    MissingValue(&'static str),
+    #[error(
+        "no `{wanted}` was provided: add it with `.provide(..)` on the worker or `insert` in a middleware{}",
+        Provided(provided)
+    )]
+    MissingValue {
+        /// The type that was asked for.
+        wanted: &'static str,
+        /// The types that were provided.
+        provided: Vec<&'static str>,
+    },
     /// The state adapter failed.
     #[error("the state adapter failed")]
     State(#[source] StateError),
@@ -308,6 +324,25 @@ impl NotifyError {
 /// Why an attempt failed. Any error becomes one through `?`, and means: retry by policy.
 ///
 /// It deliberately does not implement [`std::error::Error`]: that is what lets every error convert into it.
+///
+/// ```
+/// use std::time::Duration;
+/// use queuert::JobError;
+/// use queuert::memory::{Attempt, JobResult};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Charge { card: String }
+/// # #[derive(queuert::JobTypes)] enum Orders { #[job(entry, output = u64)] Charge(Charge) }
+///
+/// async fn charge(job: Attempt<Charge>) -> JobResult {
+///     match job.card.as_str() {
+///         "stolen" => Err(JobError::fatal("the card is stolen")), // dead at once
+///         "busy" => Err(JobError::retry_after(Duration::from_secs(60), "the bank is busy")),
+///         number => {
+///             let number: u64 = number.parse()?; // retried by policy
+///             job.finish(number)
+///         }
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct JobError {
     pub(crate) verdict: Verdict,
@@ -425,6 +460,7 @@ mod tests {
         let error = JobError::from(Outer(std::io::Error::other("disk on fire")));
         assert_eq!(error.report(), "outer: disk on fire");
         assert_eq!(JobError::from("plain text").report(), "plain text");
+        assert_eq!(JobError::from(AbortReason::Shutdown).report(), "the worker is stopping");
     }
 
     #[test]
@@ -432,6 +468,18 @@ mod tests {
         let report = JobError::from("ü".repeat(20_000)).report();
         assert_eq!(report.chars().filter(|c| *c == 'ü').count(), MAX_REPORT_LENGTH);
         assert!(report.ends_with("(cut)"));
+    }
+
+    #[test]
+    fn debug_shows_the_message_and_its_sources() {
+        let error = StateError::new(StateErrorKind::Transient, "the database cannot be reached");
+        let error = Error::State(error.with_source("connection refused"));
+        let shown = "State: the state adapter failed: the database cannot be reached: connection refused";
+        assert_eq!(format!("{error:?}"), shown);
+        assert_eq!(
+            format!("{:?}", Error::NoProcessor),
+            format!("NoProcessor: {}", Error::NoProcessor)
+        );
     }
 
     #[test]

@@ -247,6 +247,11 @@ pub enum Event {
         /// What it found, and what to do about it.
         finding: Arc<str>,
     },
+    /// Something that is likely a mistake of the program's, and what to do about it. It is told once, not every time.
+    Advice {
+        /// What was seen, and what to do.
+        advice: Arc<str>,
+    },
     /// A call to the notify adapter failed.
     NotifyFailed {
         /// Which operation.

@@ -150,7 +150,8 @@ pub trait JobTypes: Sized + 'static {
 #[diagnostic::on_unimplemented(
     message = "no chain starts with `{Self}`: it is not an entry",
     label = "not an entry job type",
-    note = "mark the variant that wraps it with `#[job(entry)]`, or name the entry that leads to it"
+    note = "mark the variant that wraps it with `#[job(entry)]`, or name the entry that leads to it",
+    note = "pass the input struct itself: not a reference to it, and not the variant of the enum that wraps it"
 )]
 pub trait Entry: JobType {
     /// What a chain that starts with this job gives: the type that all its ends share, or an enum of them.

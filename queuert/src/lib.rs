@@ -41,6 +41,10 @@
 //! # Ok(()) }
 //! ```
 //!
+//! This crate has the types, the client, the workers and a store in memory, for tests. For work that lasts add the crate of
+//! your database: `queuert-sqlite` or `queuert-postgres`. Each exports `Attempt`, `JobResult` and `Client` with its store
+//! filled in, so that your signatures carry no extra type parameter.
+//!
 //! # Concepts
 //!
 //! - A **job** is a unit of work of one **job type**, with typed input. A **chain** is the jobs that follow one another
@@ -55,6 +59,54 @@
 //!   need nothing.
 //! - [`testing`] is for your own tests.
 //!
+//! # Both ends in one transaction
+//!
+//! What starts a chain, and what ends a job, commits with your own writes or not at all.
+//!
+//! ```
+//! use queuert::memory::{Attempt, JobResult, MemoryState};
+//! use queuert::{Client, Error, JobTypes};
+//! # #[derive(serde::Serialize, serde::Deserialize)] struct Charge { order: u64 }
+//! # #[derive(JobTypes)] enum Orders { #[job(entry, output = u64)] Charge(Charge) }
+//!
+//! async fn charge(job: Attempt<Charge>) -> JobResult {
+//!     // Slow work goes here: no transaction is open, the lease is renewed.
+//!     let mut tx = job.begin().await?; // `?` means: the attempt failed, retry by policy
+//!     tx.put("charged", job.order).await?; // with a database: your SQL on `&mut *tx`
+//!     tx.finish(job.order).await // committed with the write, and only if the lease still holds
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! let client = Client::new(MemoryState::new());
+//! let mut tx = client.begin().await?;
+//! tx.put("order:7", "placed").await?;
+//! let chain = client.start(Charge { order: 7 }).within(&mut tx).await?;
+//! tx.commit().await?; // now the chain exists, and workers are woken
+//!
+//! client.worker().process(charge).drain().await?;
+//! assert_eq!(client.wait(&chain).await?, 7);
+//! # Ok(()) }
+//! ```
+//!
+//! [`Client::begin`] and [`Client::transaction`] open one, [`Client::adopt`] takes one that another library commits,
+//! [`Attempt::begin`] is the processor's, [`Attempt::prepare`] a short one before slow work.
+//!
+//! # When something goes wrong
+//!
+//! Any error through `?`, a panic, a timeout and a failed commit are failed attempts: stored, counted, and retried with
+//! backoff by the [`RetryPolicy`]; after the last one the job is dead, until [`Client::retry`]. [`JobError`] chooses
+//! otherwise, [`Attempt::snooze`] costs nothing. A process that dies gives its jobs back when their [leases](LeaseSettings)
+//! expire. An attempt that lost its job gets [`Error::LeaseLost`] and cannot commit. Workers outlive outages of the store;
+//! [`Workers::health`] and [`Event`]s tell of them.
+//!
+//! Effects outside the store happen at least once: pass [`Attempt::id`] on as idempotency key.
+//!
+//! # Reading an error
+//!
+//! Every [`Error`] says what to do, in `{}` and in `{:?}`. [`Error::State`] carries the store's own, with a
+//! [kind](StateErrorKind) that tells whether to try again.
+//!
 //! # Features
 //!
 //! | feature | default | what |
@@ -62,6 +114,12 @@
 //! | `derive` | yes | `#[derive(JobTypes)]` |
 //!
 //! The library runs on tokio.
+//!
+//! # Where next
+//!
+//! [`JobTypes`](macro@JobTypes) lists what can be declared, [`WorkerBuilder`] what can be set, [`Step`] and
+//! [`request::Request`] how a job is started, [`Deduplication`] how it is started once, [`testing`] how it is tested,
+//! [`adapter`] what a store must do. The repository has a book, from getting started to internals.
 
 #[doc(hidden)]
 pub mod __private;
@@ -72,6 +130,7 @@ mod client;
 mod deduplication;
 mod effects;
 mod error;
+mod error_text;
 mod event;
 mod event_hub;
 mod graph;

@@ -3,6 +3,15 @@
 use std::time::Duration;
 
 /// How failed attempts are retried: exponential backoff with jitter, and an end.
+///
+/// ```
+/// use std::time::Duration;
+/// use queuert::RetryPolicy;
+///
+/// let policy = RetryPolicy::new().max_attempts(5).initial(Duration::from_secs(2));
+/// assert_eq!(policy.delay_after(1), Duration::from_secs(2));
+/// assert_eq!(policy.delay_after(4), Duration::from_secs(16)); // give or take the jitter
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RetryPolicy {

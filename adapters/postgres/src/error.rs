@@ -8,8 +8,8 @@ pub(crate) fn translate(error: sqlx::Error) -> StateError {
         sqlx::Error::Database(database) => of_code(database.code().as_deref().unwrap_or_default()),
         sqlx::Error::PoolTimedOut => (
             StateErrorKind::Transient,
-            "no connection came free in time; look for transactions that are kept open, or allow more connections with \
-             `max_connections`",
+            "no connection came free in time; look for transactions that are kept open, for calls that lack \
+             `.within(&mut tx)` and wait for the transaction around them, or allow more with `max_connections`",
         ),
         sqlx::Error::PoolClosed => (StateErrorKind::Transient, "the pool of connections has been closed"),
         sqlx::Error::Tls(_) => (

@@ -107,11 +107,15 @@ impl PostgresOptions {
     ///
     /// A dropped future leaves a schema with all of a migration or nothing of it.
     pub async fn connect(self, url: &str) -> Result<PostgresState, StateError> {
+        let unreadable =
+            || misconfigured("the URL cannot be read; it looks like postgres://user:password@host:5432/database");
+        // The driver takes any scheme, `localhost` in `localhost:5432/app` too, and connects to somewhere else.
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(unreadable());
+        }
         let options = PgConnectOptions::from_str(url).map_err(|error| match error {
             // The driver's message may repeat the URL, and with it the password.
-            sqlx::Error::Configuration(_) => {
-                misconfigured("the URL cannot be read; it looks like postgres://user:password@host:5432/database")
-            }
+            sqlx::Error::Configuration(_) => unreadable(),
             other => translate(other),
         })?;
         self.connect_with(options).await

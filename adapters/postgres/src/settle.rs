@@ -3,14 +3,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement};
-use queuert::{Fence, JobId, JobStatus, StateError, TypeName};
+use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Settled, Settlement};
+use queuert::{Fence, JobId, JobStatus, Schedule, StateError, Timestamp, TypeName};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::careful::settle_carefully;
 use crate::change::storable;
-use crate::claim::{Standing, held, standings};
+use crate::claim::{Standing, held, micros, standings};
 use crate::connect::Access;
 use crate::core::Core;
 use crate::create::{split, taken, writable};
@@ -64,6 +64,13 @@ pub(crate) fn next(settlement: &Settlement) -> Option<&NewJob> {
         Outcome::Continue { next } => Some(next),
         _ => None,
     }
+}
+
+/// How the job is to be handed over, if it may be. One for a time, even one that has passed, goes through the queue: only
+/// the server knows whether it is due.
+fn handed_over(next: &NewJob) -> Option<HandOver> {
+    next.hand_over
+        .filter(|_| next.schedule == Schedule::Now && next.blockers.is_empty())
 }
 
 fn blockers(settlement: &Settlement) -> &[queuert::ChainId] {
@@ -298,10 +305,14 @@ async fn answer_batch(
     for found in rows {
         settled.insert(row::get(found, 0)?);
     }
+    let now = rows.first().map(|first| row::get(first, 1)).transpose()?;
+    let now = now.map(Timestamp::from_micros);
     let applied = |item: &Item<'_>| {
-        let next = next(item.settlement).map(|_| JobStatus::Pending);
+        let next = next(item.settlement);
+        let handed_over = next.and_then(handed_over).and(now);
         Answer::Settled(Settled::Applied(Applied {
-            next,
+            next: next.map(|_| handed_over.map_or(JobStatus::Pending, |_| JobStatus::Running)),
+            handed_over,
             ..Applied::default()
         }))
     };
@@ -377,7 +388,8 @@ fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::sess
         times.push(time);
         delays.push(delay);
     }
-    let shape = Shape::of(&kinds, locking);
+    let takes = |item: &Item<'_>| next(item.settlement).and_then(handed_over).is_some();
+    let shape = Shape::of(&kinds, items.iter().any(takes), locking);
     let mut statement = query(&core.settle_statement(shape))
         .bind(jobs)
         .bind(fences)
@@ -407,6 +419,15 @@ fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::sess
             .bind(max_attempts)
             .bind(traces)
             .bind(inputs);
+    }
+    if shape.hands_over {
+        let (mut fences, mut leases) = (Vec::with_capacity(size), Vec::with_capacity(size));
+        for item in items {
+            let taken = next(item.settlement).and_then(handed_over);
+            fences.push(taken.map(|taken| taken.fence.as_uuid()));
+            leases.push(taken.map(|taken| micros(taken.lease)));
+        }
+        statement = statement.bind(fences).bind(leases);
     }
     Ok(statement)
 }

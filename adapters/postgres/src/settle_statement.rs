@@ -16,6 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub(crate) struct Shape {
     pub(crate) finishes: bool,
     pub(crate) continues: bool,
+    pub(crate) hands_over: bool,
     pub(crate) gives_back: bool,
     pub(crate) buries: bool,
     locking: Locking,
@@ -43,11 +44,12 @@ pub(crate) const RELEASE: i16 = 4;
 pub(crate) const SNOOZE: i16 = 5;
 
 impl Shape {
-    pub(crate) fn of(kinds: &[i16], locking: Locking) -> Self {
+    pub(crate) fn of(kinds: &[i16], hands_over: bool, locking: Locking) -> Self {
         let any = |wanted: &[i16]| kinds.iter().any(|kind| wanted.contains(kind));
         Self {
             finishes: any(&[FINISH]),
             continues: any(&[CONTINUE]),
+            hands_over,
             gives_back: any(&[RETRY, RELEASE, SNOOZE]),
             buries: any(&[BURY]),
             locking,
@@ -55,21 +57,27 @@ impl Shape {
     }
 
     /// $1 jobs, $2 fences, $3 kinds, $4 workers, $5 outputs or errors, $6 times, $7 delays, $8 the ageing step; of next
-    /// jobs $9 ids, $10 types, $11 priorities, $12 most attempts, $13 trace contexts, $14 inputs. The jobs that were
-    /// settled.
+    /// jobs $9 ids, $10 types, $11 priorities, $12 most attempts, $13 trace contexts, $14 inputs, and where some are handed
+    /// over $15 fences, $16 leases. The jobs that were settled, and the time.
     ///
     /// What an awaited chain's end has to do is not in here: the mark is on the row that is deleted, so it cannot be
     /// missed. A next job is written before the old one is given up, which is locked first for this, so that an id that
     /// is taken refuses the item and no error spoils the transaction. Everything after hangs on what the deletion
     /// returns.
     pub(crate) fn statement(self) -> String {
-        let (next_arrays, next_columns, next_returned) = match self.continues {
-            true => (
+        let (next_arrays, next_columns, next_returned) = match (self.continues, self.hands_over) {
+            (true, false) => (
                 ", $9::uuid[], $10::integer[], $11::smallint[], $12::bigint[], $13::text[], $14::text[]",
                 ", next_id, next_type, next_priority, max_attempts, trace_context, input",
                 ", a.next_id, a.next_type, a.next_priority",
             ),
-            false => ("", "", ""),
+            (true, true) => (
+                ", $9::uuid[], $10::integer[], $11::smallint[], $12::bigint[], $13::text[], $14::text[], $15::uuid[], \
+                 $16::bigint[]",
+                ", next_id, next_type, next_priority, max_attempts, trace_context, input, next_fence, next_lease",
+                ", a.next_id, a.next_type, a.next_priority, a.next_fence, a.next_lease",
+            ),
+            (false, _) => ("", "", ""),
         };
         let timeout = match self.locking {
             Locking::Fail => format!("set_config('lock_timeout', '{}ms', true)", PATIENCE.as_millis()),
@@ -136,13 +144,25 @@ impl Shape {
                  p.kind = 0, p.started_at, p.fence, p.worker, p.text FROM p CROSS JOIN clock WHERE p.kind IN (0, 1)), ",
             );
         }
+        if self.hands_over {
+            text.push_str(
+                "taken AS (INSERT INTO {schema}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, \
+                 claims, priority, awaited, fence, owner) \
+                 SELECT p.next_id, CASE WHEN p.next_lease > 9223372036854775807 - clock.now THEN 9223372036854775807 \
+                 ELSE clock.now + p.next_lease END, p.next_at, clock.now, p.next_type, 1, 1, p.next_priority, p.awaited, \
+                 p.next_fence, p.worker FROM p CROSS JOIN clock WHERE p.kind = 1 AND p.next_fence IS NOT NULL), ",
+            );
+        }
         if self.continues {
             text.push_str(&pending(
                 "next",
                 "p",
                 "p.next_id, p.next_at, p.next_type, 0, 0, p.next_priority, p.awaited, \
                  NULL::bigint, NULL::uuid",
-                "p.kind = 1",
+                match self.hands_over {
+                    true => "p.kind = 1 AND p.next_fence IS NULL",
+                    false => "p.kind = 1",
+                },
                 "p.next_at",
                 "p.next_priority",
             ));
@@ -179,7 +199,7 @@ impl Shape {
             );
         }
         text.truncate(text.len() - 2);
-        text.push_str(" SELECT f.id FROM f");
+        text.push_str(" SELECT f.id, clock.now FROM f CROSS JOIN clock");
         text
     }
 }

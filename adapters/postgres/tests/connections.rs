@@ -217,7 +217,7 @@ async fn transactions_get_their_turn_on_a_small_pool() {
     let cluster = Cluster::launch().await;
     let state = PostgresState::options()
         .max_connections(2)
-        .acquire_timeout(Duration::from_secs(10))
+        .acquire_timeout(Duration::from_secs(60))
         .connect(&cluster.url())
         .await
         .expect("the private server can be used");

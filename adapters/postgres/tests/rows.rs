@@ -1,10 +1,11 @@
-//! What a claim reads, by the counts of the server: the jobs that it takes, whatever lies around them. The larger sizes
-//! are measured by `scripts/bench postgres --only flat`.
+//! What a claim reads, by the counts of the server: the jobs that it takes, whatever lies around them. How long that takes
+//! is measured by `scripts/bench postgres --only flat`.
 
 mod support;
 
 use std::time::Duration;
 
+use postgres_support::Cluster;
 use queuert::adapter::{ClaimJobs, ClaimType, NewChain, NewJob, StateAdapter};
 use queuert::{Fence, JobId, Payload, WorkerId};
 use queuert_postgres::PostgresState;
@@ -13,6 +14,9 @@ use support::Schema;
 use uuid::Uuid;
 
 const CLAIMED: usize = 10;
+
+/// Rows that are written in one transaction.
+const PORTION: u32 = 100_000;
 
 /// Reads the plan of the claim that the store has prepared on its only connection, runs it, and undoes it.
 async fn explain(schema: &Schema, state: &PostgresState) -> serde_json::Value {
@@ -61,6 +65,14 @@ fn most_rows(node: &serde_json::Value) -> f64 {
     below.fold(own, f64::max)
 }
 
+/// What would read or sort more than is asked for.
+fn forbidden(node: &serde_json::Value) -> Vec<&str> {
+    let kind = node["Node Type"].as_str().unwrap_or_default();
+    let own = ["Seq Scan", "Bitmap Heap Scan", "Sort", "Incremental Sort"].contains(&kind);
+    let below = node["Plans"].as_array().into_iter().flatten().flat_map(forbidden);
+    own.then_some(kind).into_iter().chain(below).collect()
+}
+
 async fn fill(schema: &Schema, connection: &mut PgConnection, type_name: &str, rows: u32, into: &str) {
     let rest = match into {
         "ready" => {
@@ -81,30 +93,31 @@ async fn fill(schema: &Schema, connection: &mut PgConnection, type_name: &str, r
               final, output) SELECT id, at, at, at, type_id, 1, 1, true, '1' FROM new"
         }
     };
-    schema
-        .run(
-            connection,
-            &format!(
-                "INSERT INTO {{schema}}.job_type (name) VALUES ('{type_name}') ON CONFLICT DO NOTHING; \
+    for begun in (0..rows).step_by(PORTION as usize) {
+        let portion = PORTION.min(rows - begun);
+        let insert = format!(
+            "INSERT INTO {{schema}}.job_type (name) VALUES ('{type_name}') ON CONFLICT DO NOTHING; \
                  WITH new AS MATERIALIZED (SELECT gen_random_uuid() AS id, t.id AS type_id, \
                    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 1000000 AS at \
-                   FROM generate_series(1, {rows}), {{schema}}.job_type AS t WHERE t.name = '{type_name}'), \
+                   FROM generate_series(1, {portion}), {{schema}}.job_type AS t WHERE t.name = '{type_name}'), \
                  job AS (INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
                    created_at, blockers, priority, keyed, input) \
                    SELECT id, id, 0, type_id, type_id, at, at, 0, 0, false, '1' FROM new) {rest}"
-            ),
-        )
-        .await;
+        );
+        schema.run(connection, &insert).await;
+    }
 }
 
-async fn check(schema: &Schema, state: &PostgresState, when: &str) {
+/// Checks a claim that takes so many.
+async fn check(schema: &Schema, state: &PostgresState, taken: usize, when: &str) {
     let plan = explain(schema, state).await;
     let rows = most_rows(&plan["Plan"]);
-    assert!(rows <= CLAIMED as f64 + 1.0, "{when}: {rows} rows were read\n{plan:#}");
+    assert!(rows <= taken as f64 + 1.0, "{when}: {rows} rows were read\n{plan:#}");
     assert!(
-        rows >= CLAIMED as f64,
+        rows >= taken as f64,
         "{when}: {rows} rows were read, so nothing was tested\n{plan:#}"
     );
+    assert_eq!(forbidden(&plan["Plan"]), Vec::<&str>::new(), "{when}\n{plan:#}");
     let pages = |name: &str| plan["Plan"][name].as_u64().expect("pages are counted");
     let pages = pages("Shared Hit Blocks") + pages("Shared Read Blocks");
     // A job is in two tables before the claim and in two after it, with an index or two each, three levels deep.
@@ -116,7 +129,9 @@ async fn check(schema: &Schema, state: &PostgresState, when: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_reads_what_it_takes_and_not_the_backlog() {
-    let schema = Schema::new();
+    // A server of its own, because so many rows would keep others waiting.
+    let cluster = Cluster::launch().await;
+    let schema = Schema::on(cluster.url());
     let state = schema
         .options()
         .max_connections(1)
@@ -142,17 +157,19 @@ async fn a_claim_reads_what_it_takes_and_not_the_backlog() {
     assert_eq!(state.claim_jobs(&claim).await.expect("the store is well").jobs.len(), 1);
     let mut connection = schema.connection().await;
     // The plan was made on empty tables, and is kept.
+    check(&schema, &state, 0, "with nothing to claim").await;
     let steps = [
         ("mine", 1_000, "ready"),
         ("mine", 99_000, "ready"),
-        ("mine", 20_000, "result"),
-        ("mine", 20_000, "later"),
-        ("foreign", 20_000, "ready"),
-        ("mine", 5_000, "running"),
+        ("mine", 1_000_000, "result"),
+        ("mine", 200_000, "later"),
+        ("foreign", 100_000, "ready"),
+        ("mine", 10_000, "running"),
     ];
     for (type_name, rows, table) in steps {
         fill(&schema, &mut connection, type_name, rows, table).await;
-        check(&schema, &state, &format!("with {rows} more of {type_name} in {table}")).await;
+        let when = format!("with {rows} more of {type_name} in {table}");
+        check(&schema, &state, CLAIMED, &when).await;
     }
     let mut holder = schema.connection().await;
     schema
@@ -161,5 +178,5 @@ async fn a_claim_reads_what_it_takes_and_not_the_backlog() {
             "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {schema}.job_type",
         )
         .await;
-    check(&schema, &state, "with a snapshot held").await;
+    check(&schema, &state, CLAIMED, "with a snapshot held").await;
 }

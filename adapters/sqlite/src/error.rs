@@ -124,6 +124,9 @@ fn advice(error: &DbError) -> StateError {
                 StateErrorKind::Corrupt,
                 "a row of the database is not what it should be",
             ),
+            DbError::Lent(sqlx::Error::PoolClosed) => {
+                (StateErrorKind::Transient, "the store has been closed; open it again")
+            }
             DbError::Lent(sqlx::Error::PoolTimedOut) => (
                 StateErrorKind::Transient,
                 "no reading connection came free in time; allow more with `readers`",

@@ -25,6 +25,25 @@ const LEDGER: &str = "CREATE TABLE {prefix}migration (version INTEGER PRIMARY KE
 
 const LONGEST_PREFIX: usize = 40;
 
+/// What the steps create, after the prefix: tables first, then indexes. SQLite keeps the names of both in one place.
+const NAMES: [&str; 15] = [
+    "migration",
+    "job",
+    "blocker",
+    "notice",
+    "job_id",
+    "job_chain",
+    "job_queue",
+    "job_later",
+    "job_lease",
+    "job_created",
+    "job_rest",
+    "job_key",
+    "job_open_key",
+    "blocker_chain",
+    "blocker_open",
+];
+
 /// All steps of the schema, in order.
 pub(crate) fn migrations(prefix: &str) -> Result<Vec<Migration>, StateError> {
     check_prefix(prefix)?;
@@ -82,20 +101,18 @@ enum Found {
 ///
 /// # Errors
 ///
-/// Misconfigured if it is newer than this code, or if tables of somebody else have our names.
+/// Misconfigured if it is newer than this code, or if tables or indexes of somebody else have our names.
 async fn inspect(connection: &mut SqliteConnection, prefix: &str) -> Result<Found, StateError> {
     let ledger = format!("{prefix}migration");
-    let ours = ["job", "blocker", "notice", "migration"].map(|name| format!("{prefix}{name}"));
     let mut taken = Vec::new();
-    for name in &ours {
-        // SQLite does not tell names apart by case.
-        let found: Option<String> = sqlx::query_scalar("SELECT type FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE")
-            .bind(name)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(translate)?;
-        if found.is_some() {
-            taken.push(name.clone());
+    // SQLite does not tell names apart by case.
+    let names: Vec<String> = sqlx::query_scalar("SELECT lower(name) FROM sqlite_schema")
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(translate)?;
+    for name in NAMES.map(|name| format!("{prefix}{name}")) {
+        if names.contains(&name.to_ascii_lowercase()) {
+            taken.push(name);
         }
     }
     if !taken.contains(&ledger) {
@@ -137,7 +154,7 @@ async fn inspect(connection: &mut SqliteConnection, prefix: &str) -> Result<Foun
 fn foreign(names: &str) -> StateError {
     StateError::new(
         StateErrorKind::Misconfigured,
-        format!("the database has a table `{names}` that is not queuert's; choose another prefix with `.prefix(..)`"),
+        format!("the database has `{names}`, which is not queuert's; choose another prefix with `.prefix(..)`"),
     )
 }
 
@@ -159,4 +176,23 @@ pub(crate) async fn apply(connection: &mut SqliteConnection, prefix: &str) -> Re
             .map_err(translate)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::{Connection, Executor};
+
+    #[tokio::test]
+    async fn every_name_that_is_created_is_looked_for() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        for step in migrations("t_").unwrap() {
+            connection.execute(AssertSqlSafe(step.sql)).await.unwrap();
+        }
+        let created = "SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";
+        let created: Vec<String> = sqlx::query_scalar(created).fetch_all(&mut connection).await.unwrap();
+        let mut known = NAMES.map(|name| format!("t_{name}"));
+        known.sort_unstable();
+        assert_eq!(created, known);
+    }
 }

@@ -40,6 +40,9 @@ const CAUSE: Duration = Duration::from_secs(1);
 /// Carries hints between the processes that share a file: a job that one process starts begins in another one within
 /// some 25 milliseconds. Within the process hints are delivered at once. Clones share their subscribers.
 ///
+/// It keeps the file open while somebody listens and for some seconds after that, unless the store is
+/// [closed](SqliteState::close). Dropped, it and the store live on for as long as there are subscriptions.
+///
 /// ```
 /// # use queuert::Client;
 /// # use queuert_sqlite::{SqliteNotify, SqliteState};
@@ -249,6 +252,9 @@ impl Watch {
         let Some(readers) = state.readers() else {
             return Err(corrupt("a database in memory is not shared"));
         };
+        if readers.is_closed() {
+            return Err(translate(sqlx::Error::PoolClosed));
+        }
         // A connection of its own: a pooled one would be missing for readers for as long as somebody listens.
         let options = readers.connect_options();
         let mut connection = SqliteConnection::connect_with(&options).await.map_err(translate)?;
@@ -279,7 +285,7 @@ impl Watch {
                     true => needless + 1,
                     false => 0,
                 };
-                if needless > LINGER {
+                if needless > LINGER || shared.state.is_closed() {
                     subscribers.watched = false;
                     return;
                 }

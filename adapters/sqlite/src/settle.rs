@@ -117,6 +117,7 @@ async fn settle_run(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -
     let mut edges = Vec::new();
     let mut finished: Vec<(usize, ChainId)> = Vec::new();
     let mut interrupted = Vec::new();
+    let mut handed_over = Vec::new();
     let mut new_ids = HashSet::new();
     for (place, (settlement, found)) in settlements.iter().zip(&found).enumerate() {
         let head = match authorise(settlement, found.as_ref().map(|found| &found.head)) {
@@ -145,7 +146,12 @@ async fn settle_run(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -
                 answers.push(Settled::Refused(refusal));
                 continue;
             }
-            let status = waiting_status(&next.blockers, &known);
+            let mut status = waiting_status(&next.blockers, &known);
+            if let Some(taken) = HandedOver::of(settlement, next, status, now) {
+                status = JobStatus::Running;
+                applied.handed_over = Some(now);
+                handed_over.push(taken);
+            }
             applied.next = Some(status);
             created.push(successor(next, head, status));
             edges.push((next.id, next.blockers.as_slice(), known));
@@ -162,6 +168,12 @@ async fn settle_run(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -
     // The old job gives up being the latest before the new one becomes it.
     core.change(db, &changes, now).await?;
     core.insert_jobs(db, &created, now).await?;
+    let hand_over = core.sql.hand_over.execute(db, &handed_over, |values, taken| {
+        values.add(taken.job.as_uuid()).number(now.as_micros());
+        values.add(taken.worker.as_str()).add(taken.fence.as_uuid());
+        values.number(taken.until.as_micros());
+    });
+    hand_over.await?;
     for (job, blockers, known) in &edges {
         let completed = |chain: &ChainId| known.get(chain) == Some(&JobStatus::Completed);
         core.insert_blockers(db, [(*job, *blockers)], completed).await?;
@@ -169,6 +181,29 @@ async fn settle_run(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -
     core.note_lost_leases(db, interrupted).await?;
     unblock(db, core, &finished, &mut answers, now).await?;
     Ok(answers)
+}
+
+/// A job that the worker has claimed which creates it.
+struct HandedOver<'a> {
+    job: JobId,
+    worker: &'a WorkerId,
+    fence: Fence,
+    until: Timestamp,
+}
+
+impl<'a> HandedOver<'a> {
+    fn of(settlement: &'a Settlement, next: &NewJob, status: JobStatus, now: Timestamp) -> Option<Self> {
+        let (Authority::Fence { worker, .. }, Some(hand_over)) = (&settlement.authority, next.hand_over) else {
+            return None;
+        };
+        let due = status == JobStatus::Pending && next.schedule.resolve(now) <= now;
+        due.then(|| Self {
+            job: next.id,
+            worker,
+            fence: hand_over.fence,
+            until: now.saturating_add(hand_over.lease),
+        })
+    }
 }
 
 async fn find(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -> Result<Vec<Option<Found>>, StateError> {

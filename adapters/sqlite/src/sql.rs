@@ -33,6 +33,7 @@ pub(crate) struct Statements {
     pub(crate) claimed: SqlStr,
     pub(crate) finish: Batched,
     pub(crate) take: Batched,
+    pub(crate) hand_over: Batched,
     pub(crate) finished_now: Batched,
     pub(crate) heads: Batched,
     pub(crate) change: Batched,
@@ -184,6 +185,17 @@ impl Statements {
             .or_singly(
                 "UPDATE {prefix}job SET status = 2, attempt = attempt + 1, claims = claims + 1, started_at = ?2, \
                  lease_owner = ?3, fence = ?4, lease_until = ?5 WHERE seq = ?1",
+                prefix,
+            ),
+            // What was inserted as running by the worker that has claimed it with that.
+            hand_over: batched(
+                "UPDATE {prefix}job AS j SET attempt = 1, claims = 1, started_at = x.column2, lease_owner = x.column3, \
+                 fence = x.column4, lease_until = x.column5 FROM (VALUES {rows}) AS x WHERE j.id = x.column1",
+                5,
+            )
+            .or_singly(
+                "UPDATE {prefix}job SET attempt = 1, claims = 1, started_at = ?2, lease_owner = ?3, fence = ?4, \
+                 lease_until = ?5 WHERE id = ?1",
                 prefix,
             ),
             // Which of the ends above have happened, asked where some have not.
@@ -379,6 +391,7 @@ mod tests {
             claimed,
             finish,
             take,
+            hand_over,
             finished_now,
             heads,
             change,
@@ -438,7 +451,7 @@ mod tests {
             watched_types,
         ];
         let claims = [1, 2, 50, 1_000].map(|types| statements.claim(types));
-        let batched = [insert_jobs, finish, take, finished_now, heads, change];
+        let batched = [insert_jobs, finish, take, hand_over, finished_now, heads, change];
         let singles: Vec<SqlStr> = batched.iter().filter_map(|one| one.single().cloned()).collect();
         let batched = batched
             .iter()

@@ -82,17 +82,28 @@ impl SqliteState {
         migrate::migrations(prefix)
     }
 
-    /// Waits until everything that was asked for before is written, and closes the file. Handles that are left fail
-    /// from now on. Dropping the last handle does the same in the background.
+    /// Waits until everything that was asked for before is written, and closes the file. Handles that are left, and
+    /// [`SqliteNotify`](crate::SqliteNotify)s on them, fail from now on. Dropping the last handle does the same in the
+    /// background.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future closes the file all the same.
+    /// A future that is dropped after it was polled once closes the file all the same.
     pub async fn close(&self) {
-        self.inner.queue.close().await;
-        if let Some(readers) = &self.inner.readers {
-            readers.close().await;
+        // Both are told before either is waited for. The pool closes its connections only while somebody waits for that,
+        // so a task does.
+        let writer = self.inner.queue.close();
+        let readers = self.inner.readers.clone();
+        let readers = readers.map(|readers| tokio::spawn(async move { readers.close().await }));
+        writer.await;
+        if let Some(readers) = readers {
+            // It fails only where the runtime ends.
+            let _ = readers.await;
         }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.readers.as_ref().is_some_and(SqlitePool::is_closed)
     }
 
     /// How many transactions have been committed through this handle and its clones.

@@ -63,11 +63,13 @@ impl Queue {
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Lets the writer finish what waits, and close the file.
-    pub(crate) async fn close(&self) {
+    /// Lets the writer finish what waits, and close the file. It does so whether or not the future is awaited.
+    pub(crate) fn close(&self) -> impl Future<Output = ()> + use<> {
         let (reply, answer) = oneshot::channel();
         let _ = self.0.send((Request::Close(reply), Instant::now()));
-        let _ = answer.await;
+        async move {
+            let _ = answer.await;
+        }
     }
 }
 

@@ -149,13 +149,15 @@ async fn tables_of_others_with_our_names_are_left_alone() {
         "CREATE VIEW queuert_blocker AS SELECT 1",
         "CREATE TABLE queuert_notice (id INTEGER)",
         "CREATE TABLE queuert_migration (id INTEGER)",
+        "CREATE TABLE queuert_job_id (id INTEGER)",
+        "CREATE TABLE mine (x); CREATE INDEX Queuert_Job_Queue ON mine (x)",
         "CREATE TABLE QUEUERT_MIGRATION (version INTEGER, name TEXT)",
     ] {
         let (_directory, path) = directory();
         written(&path, &[foreign]).await;
         let error = refused(&path).await;
         assert!(
-            error.contains("is not queuert's") && error.contains(".prefix(..)"),
+            error.contains("which is not queuert's") && error.contains(".prefix(..)"),
             "{foreign}: {error}"
         );
         // The advice is good.

@@ -223,6 +223,59 @@ async fn finished_chains_go_and_the_file_shrinks() {
     assert_eq!(state.incremental_vacuum(100_000).await.unwrap(), 0);
 }
 
+/// What somebody should look at, and what others wait for or may have to read, is kept however old it is.
+#[tokio::test]
+async fn chains_that_are_needed_are_not_deleted() {
+    use queuert::{JobType, JobTypes};
+    use queuert_sqlite::{Attempt, Client};
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Serialize, Deserialize)]
+    struct Part(bool);
+    #[derive(Serialize, Deserialize)]
+    struct Whole;
+    #[derive(JobTypes)]
+    enum Jobs {
+        #[job(entry, output = u32)]
+        Part(Part),
+        #[job(entry, output = u32, blockers = [Part])]
+        Whole(Whole),
+    }
+
+    let (_directory, path) = directory();
+    let state = SqliteState::open(&path).await.unwrap();
+    let client = Client::new(state.clone());
+    let (good, fatal) = (
+        client.start(Part(true)).await.unwrap(),
+        client.start(Part(false)).await.unwrap(),
+    );
+    let needed = client.start(Part(true)).await.unwrap();
+    let hour = Duration::from_secs(3_600);
+    let whole = client.start(Whole.blocked_by([&needed])).delay(hour).await.unwrap();
+    let cancelled = client.start(Part(true)).delay(hour).await.unwrap();
+    client.cancel(&cancelled).await.unwrap();
+    let worker = client.worker().process(|job: Attempt<Part>| async move {
+        match job.0 {
+            true => job.finish(1),
+            false => Err(queuert::JobError::fatal("no")),
+        }
+    });
+    worker.drain().await.unwrap();
+    let left = async || {
+        let all = [good.id(), fatal.id(), needed.id(), whole.id(), cancelled.id()];
+        let chains = state.get_chains(None, &all).await.unwrap();
+        chains.iter().map(|chain| chain.id).collect::<Vec<_>>()
+    };
+    assert_eq!(left().await.len(), 5);
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    assert_eq!(state.delete_finished(Duration::from_millis(1), 100).await.unwrap(), 2);
+    assert_eq!(left().await, [fatal.id(), needed.id(), whole.id()]);
+    // When nobody needs it any more, it goes too.
+    client.delete_chains([&whole]).await.unwrap();
+    assert_eq!(state.delete_finished(Duration::from_millis(1), 100).await.unwrap(), 1);
+    assert_eq!(left().await, [fatal.id()]);
+}
+
 #[tokio::test]
 async fn the_file_of_the_applications_own_pool_can_be_used() {
     let (_directory, path) = directory();

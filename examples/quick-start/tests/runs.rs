@@ -97,6 +97,30 @@ fn directory() -> (TempDir, PathBuf) {
     (directory, file)
 }
 
+/// What a killed run has left.
+struct Left {
+    open_chains: i64,
+    running: i64,
+}
+
+impl Left {
+    async fn in_file(file: &Path) -> Self {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
+        let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+        let count = async |sql: &'static str, connection: &mut SqliteConnection| -> i64 {
+            sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
+        };
+        let open = "SELECT count(*) FROM queuert_job WHERE latest = 1 AND status < 3";
+        let running = "SELECT count(*) FROM queuert_job WHERE status = 2";
+        let left = Self {
+            open_chains: count(open, &mut connection).await,
+            running: count(running, &mut connection).await,
+        };
+        connection.close().await.unwrap();
+        left
+    }
+}
+
 /// How many users there are, having checked that each was onboarded exactly once and that every chain has ended.
 async fn onboarded(file: &Path) -> i64 {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
@@ -200,19 +224,27 @@ async fn what_a_killed_run_left_is_picked_up() {
 }
 
 async fn killed_and_run_again(point: &'static str) {
-    let (_directory, file) = directory();
-    let mut run = Run::start(&file);
-    run.reaches(point).await;
-    run.kill().await;
+    // Whoever had begun a job is killed in the middle of it; the job that fails has just ended. On a busy machine the kill
+    // may come too late for that, and is tried again.
+    let (_directory, file, left) = loop {
+        let (directory, file) = directory();
+        let mut run = Run::start(&file);
+        run.reaches(point).await;
+        run.kill().await;
+        let left = Left::in_file(&file).await;
+        let hit = left.running > 0 || point.contains("fails");
+        if hit && left.open_chains > 0 && (!point.starts_with("report") || left.open_chains == 1) {
+            break (directory, file, left);
+        }
+    };
     let lines = plain_run(&file).await;
     assert!(lines[0].ends_with("has 3 users."), "{point}: {lines:#?}");
     assert!(
         lines[1].starts_with("An earlier run was interrupted: "),
         "{point}: {lines:#?}"
     );
-    // Whoever had begun a job was killed in the middle of it; the job that fails has just ended.
     let cut_off = lines[2].contains("ran when it was killed");
-    assert!(cut_off || point.contains("fails"), "{point}: {lines:#?}");
+    assert_eq!(cut_off, left.running > 0, "{point}: {lines:#?}");
     assert_eq!(lines[if cut_off { 3 } else { 2 }], "Going on:");
     if point.starts_with("report") {
         assert!(lines[1].ends_with("1 of its 4 chains are unfinished."), "{lines:#?}");
@@ -259,9 +291,11 @@ async fn a_run_that_is_killed_at_its_start_is_there_or_not() {
         let mut run = Run::start(&file);
         run.reaches(words).await;
         run.kill().await;
+        let left = Left::in_file(&file).await;
         let lines = plain_run(&file).await;
+        let interrupted = format!("An earlier run was interrupted: {} of its 4 chains", left.open_chains);
         let picked_up = match lines[0].ends_with("has 3 users.") {
-            true => lines[1].starts_with("An earlier run was interrupted: 4 of its 4 chains"),
+            true => lines[1].starts_with(&interrupted),
             false => lines[1].starts_with("Nothing was left unfinished") && words != "provision",
         };
         assert!(picked_up, "{words}: {lines:#?}");
@@ -271,12 +305,18 @@ async fn a_run_that_is_killed_at_its_start_is_there_or_not() {
 
 #[tokio::test]
 async fn an_interrupted_run_stops_gracefully_and_says_how_to_go_on() {
-    let (_directory, file) = directory();
-    let mut run = Run::start(&file);
-    run.reaches("send-welcome   ada").await;
-    run.interrupt().await;
-    let (lines, status) = run.ends().await;
-    assert!(status.success(), "{lines:#?}");
+    // On a busy machine the signal may come when all is done; then it is tried again.
+    let (_directory, file, lines) = loop {
+        let (directory, file) = directory();
+        let mut run = Run::start(&file);
+        run.reaches("send-welcome   ada").await;
+        run.interrupt().await;
+        let (lines, status) = run.ends().await;
+        assert!(status.success(), "{lines:#?}");
+        if Left::in_file(&file).await.open_chains > 0 {
+            break (directory, file, lines);
+        }
+    };
     let last = lines.last().unwrap();
     assert!(
         last.starts_with("Interrupted.") && last.ends_with("run it again to go on."),

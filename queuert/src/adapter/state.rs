@@ -275,6 +275,22 @@ pub struct NewJob {
     pub blockers: Vec<ChainId>,
     /// W3C trace context.
     pub trace_context: Option<String>,
+    /// Set by a worker that would claim the job at once. Only for the next job of an attempt.
+    pub hand_over: Option<HandOver>,
+}
+
+/// How a worker would claim the next job of its chain in the same breath in which it creates it.
+///
+/// A job for [`Schedule::Now`] that waits for nothing is created running, as [`claim_jobs`](StateAdapter::claim_jobs) would
+/// have left it: first attempt, first claim, started now, leased to the worker of the settlement's [`Authority::Fence`]
+/// under this fence. [`Applied::handed_over`] says so. Any other job is created as if it had not been asked for, as is one
+/// that is created from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandOver {
+    /// The fence; never used before.
+    pub fence: Fence,
+    /// How long the lease lasts.
+    pub lease: Duration,
 }
 
 impl NewJob {
@@ -289,6 +305,7 @@ impl NewJob {
             max_attempts: None,
             blockers: Vec::new(),
             trace_context: None,
+            hand_over: None,
         }
     }
 }
@@ -481,6 +498,8 @@ pub enum Settled {
 pub struct Applied {
     /// The status of the next job, if the chain goes on.
     pub next: Option<JobStatus>,
+    /// When the next job was created, if it was handed over: it runs since then, under the fence of its [`HandOver`].
+    pub handed_over: Option<Timestamp>,
     /// The jobs that became pending because the chain completed.
     pub unblocked: Vec<UnblockedJob>,
     /// Whether an attempt was running (and is to be told), when the job was settled from outside.

@@ -268,6 +268,12 @@ impl<S: StateAdapter> fmt::Debug for HeldEffects<S> {
 
 /// A transaction that requests can run in: [`Transaction`], the transaction of an attempt, or a
 /// [`ForeignTransaction`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction in which this client can work",
+    label = "not a transaction of `client.begin()`, `client.transaction(..)` or `job.begin()`",
+    note = "pass `&mut tx` of one of these",
+    note = "one that you opened without this library: `let mut adopted = client.adopt(&mut tx)`, and pass `&mut adopted`; see `Client::adopt`"
+)]
 pub trait TransactionScope<S: StateAdapter>: Send {
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]

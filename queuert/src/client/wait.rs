@@ -10,9 +10,11 @@ use super::{Client, patiently, report};
 use crate::adapter::{BoxFuture, StateAdapter, Subscription, Topic, Wake};
 use crate::chain::{ChainHandle, ChainRef};
 use crate::error::Error;
+use crate::error_text::Standing;
 use crate::event::Event;
-use crate::job::JobStatus;
+use crate::job::{JobRecord, JobStatus};
 use crate::job_type::{Entry, JobType};
+use crate::time::Timestamp;
 
 const POLL_WITH_NOTIFY: Duration = Duration::from_secs(15);
 const POLL_WITHOUT_NOTIFY: Duration = Duration::from_millis(500);
@@ -23,6 +25,8 @@ const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
 /// How long a look at the store may take after the deadline.
 const LAST_LOOK: Duration = Duration::from_secs(1);
+/// After how long a wait wonders whether anybody runs the job at all.
+const UNATTENDED: Duration = Duration::from_secs(10);
 
 impl<S: StateAdapter> Client<S> {
     /// Waits for a chain to end and returns its output. Holds no connection while it waits.
@@ -80,6 +84,8 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
         } else {
             POLL_WITHOUT_NOTIFY
         });
+        let begun = Instant::now();
+        let mut advised = false;
         // Listen first, then look: an end between the two is seen by one of them.
         let mut subscription = self.subscribe().await;
         loop {
@@ -92,7 +98,16 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
             }
             // The look after the deadline was the last one, so an end exactly at the deadline still counts.
             if let (true, Some((_, timeout))) = (overdue, deadline) {
-                return Err(Error::WaitTimeout { chain: id, timeout });
+                let latest = self.latest().await;
+                return Err(Error::WaitTimeout {
+                    chain: id,
+                    timeout,
+                    latest,
+                });
+            }
+            if !advised && begun.elapsed() >= UNATTENDED {
+                advised = true;
+                self.advise().await;
             }
             let mut until = Instant::now() + poll.min(LONGEST_POLL);
             if let Some((deadline, _)) = deadline {
@@ -144,6 +159,31 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
         }
     }
 
+    /// The job that the chain stands at, for a message.
+    async fn latest(&self) -> Option<Box<JobRecord>> {
+        let state = self.client.state();
+        let chain = state.get_chains(None, &[self.chain.id()]).await.ok()?.pop()?;
+        let job = state.get_jobs(None, &[chain.latest_job]).await.ok()?.pop()?;
+        Some(Box::new(job))
+    }
+
+    /// Says so, once, if the chain has long been due and nobody takes its job: most often no worker runs, or none that
+    /// knows the type.
+    async fn advise(&self) {
+        if !self.client.hub().is_listened_to() {
+            return;
+        }
+        let Some(job) = self.latest().await else {
+            return;
+        };
+        // The store's clock decides what is due; for a hint the machine's will do.
+        if job.status == JobStatus::Pending && job.last_error.is_none() && job.scheduled_at <= Timestamp::wall_clock() {
+            self.client.hub().emit_with(|| Event::Advice {
+                advice: format!("chain {} is waited for{}", self.chain.id(), Standing(Some(&job))).into(),
+            });
+        }
+    }
+
     async fn look(&self) -> Result<Option<J::Output>, Error> {
         let id = self.chain.id();
         let Some(chain) = self.client.state().get_chains(None, &[id]).await?.pop() else {
@@ -180,7 +220,11 @@ impl<'c, S: StateAdapter, J: Entry> IntoFuture for Wait<'c, S, J> {
         // A store that does not answer must not hold the caller past its deadline either.
         Box::pin(async move {
             let bounded = tokio::time::timeout(timeout.saturating_add(LAST_LOOK), self.run());
-            bounded.await.unwrap_or(Err(Error::WaitTimeout { chain, timeout }))
+            bounded.await.unwrap_or(Err(Error::WaitTimeout {
+                chain,
+                timeout,
+                latest: None,
+            }))
         })
     }
 }

@@ -10,8 +10,8 @@ use super::store::Row;
 use super::view::View;
 use crate::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement, UnblockedJob};
 use crate::id::{ChainId, JobId, WorkerId};
-use crate::job::{AttemptError, JobStatus};
-use crate::time::Schedule;
+use crate::job::{AttemptError, JobStatus, Lease};
+use crate::time::{Schedule, Timestamp};
 
 /// The locks of all items, from the view: computed again after every wait, because what waits for a chain may have
 /// changed meanwhile.
@@ -148,7 +148,10 @@ fn settle(
             applied.unblocked = unblock(view, chain, stale);
         }
         Outcome::Continue { next } => match continue_with(view, settlement, chain, next) {
-            Ok(status) => applied.next = Some(status),
+            Ok(status) => {
+                applied.next = Some(status);
+                applied.handed_over = (status == JobStatus::Running).then_some(view.now);
+            }
             Err(refusal) => return Settled::Refused(refusal),
         },
         Outcome::Retry { schedule, error } => {
@@ -251,11 +254,30 @@ fn continue_with(
         Some(row) => (row.job.chain_type.clone(), row.job.chain_index + 1),
         None => return Err(Refusal::JobNotFound(settlement.job)),
     };
-    let row = new_row(view, next, chain, chain_type, index);
+    let mut row = new_row(view, next, chain, chain_type, index);
+    hand_over(&mut row, settlement, next, view.now);
     let status = row.job.status;
     view.insert(row);
     view.update(chain.first_job(), |row| row.later.push(next.id));
     Ok(status)
+}
+
+/// Claims a new job for the worker that creates it, if it asks for that and the job is due.
+fn hand_over(row: &mut Row, settlement: &Settlement, next: &NewJob, now: Timestamp) {
+    let job = &mut row.job;
+    if let (Some(hand_over), Some(owner)) = (next.hand_over, worker(&settlement.authority))
+        && job.status == JobStatus::Pending
+        && job.scheduled_at <= now
+    {
+        job.status = JobStatus::Running;
+        (job.attempt, job.claims) = (1, 1);
+        job.started_at = Some(now);
+        job.lease = Some(Lease {
+            owner,
+            until: now.saturating_add(hand_over.lease),
+            fence: hand_over.fence,
+        });
+    }
 }
 
 /// Whether one of the chains is, or waits directly or through others for, `target`. `seen` gets every chain on the way.

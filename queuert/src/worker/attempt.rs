@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::attempt_transaction::AttemptTransaction;
@@ -35,6 +36,8 @@ pub(crate) struct Shared<S: StateAdapter> {
     pub(crate) fence: Fence,
     pub(crate) abort: AbortHandle,
     pub(crate) middlewares: Middlewares<S>,
+    /// A transaction of the attempt was dropped, and what it wrote rolled back.
+    pub(crate) abandoned: AtomicBool,
 }
 
 impl<S: StateAdapter> Shared<S> {
@@ -344,7 +347,8 @@ pub(crate) fn continue_kind(next: &NewJob) -> CompletionKind {
 }
 
 impl<J: JobType, S: StateAdapter> Deref for Attempt<J, S> {
-    type Target = J;
+    // The compiler shows this line to whoever reads the job in the call that ends it.
+    type Target = J; // read it before the call that ends the attempt: `let x = job.x; job.finish(x)`
 
     fn deref(&self) -> &J {
         &self.input

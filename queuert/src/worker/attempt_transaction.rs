@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::attempt::{Shared, continue_kind, encode_output};
 use super::completion::{CompletionKind, How, JobResult};
@@ -15,10 +16,12 @@ use crate::step::IntoStep;
 
 /// The transaction in which an attempt of type `J` writes and completes. Dereferences to the store's connection.
 ///
-/// Dropped without `finish` or `continue_with`, it rolls back.
+/// Dropped without `finish` or `continue_with`, it rolls back. If the attempt is completed all the same, an event says that
+/// what it wrote is missing; [`rollback`](Self::rollback) says that you mean it.
 pub struct AttemptTransaction<J: JobType, S: StateAdapter> {
     transaction: Transaction<S>,
     shared: Arc<Shared<S>>,
+    ended: EndGuard<S>,
     job: PhantomData<fn() -> J>,
 }
 
@@ -26,6 +29,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
     pub(crate) fn new(transaction: Transaction<S>, shared: Arc<Shared<S>>) -> Self {
         Self {
             transaction,
+            ended: EndGuard(Some(Arc::clone(&shared))),
             shared,
             job: PhantomData,
         }
@@ -64,6 +68,20 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
         let next = new_job(&self.shared.client, next.into_step())?;
         let kind = continue_kind(&next);
         self.settle(Outcome::Continue { next: Box::new(next) }, kind).await
+    }
+
+    /// Rolls back knowingly: the attempt may go on, and complete without what was written here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`] if the store fails; the transaction is lost either way.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future rolls back all the same.
+    pub async fn rollback(mut self) -> Result<(), Error> {
+        self.ended.0 = None;
+        self.transaction.rollback().await
     }
 
     /// Runs `work` in a savepoint; see [`Transaction::savepoint`].
@@ -108,6 +126,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                     .scope()
                     .effects
                     .completed(&info.job, Some(&info.worker), next, &applied);
+                self.ended.0 = None;
                 let how = How::Written(Box::new(self.transaction));
                 Ok(self.shared.completion(kind, how))
             }
@@ -123,6 +142,17 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                 StateErrorKind::Corrupt,
                 "the state adapter gave an answer that a fenced settlement in a transaction cannot have",
             ))),
+        }
+    }
+}
+
+/// Notices a transaction that was dropped: the processor most likely called `job.finish(..)` where it meant `tx.finish(..)`.
+struct EndGuard<S: StateAdapter>(Option<Arc<Shared<S>>>);
+
+impl<S: StateAdapter> Drop for EndGuard<S> {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.abandoned.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::attempt::Attempt;
@@ -13,7 +14,7 @@ use super::drain::Drained;
 use super::handle::Workers;
 use super::middleware::{ErasedMiddleware, Middleware, Middlewares};
 use super::processor::{ByEnum, ByFunction, ByTrait, ErasedProcessor, Processor};
-use super::runtime::{Runtime, RuntimeSettings, TypeRuntime};
+use super::runtime::{Runtime, RuntimeSettings, TypeRuntime, check_runtime};
 use super::values::Values;
 use crate::adapter::StateAdapter;
 use crate::client::{Client, check_type_name};
@@ -130,8 +131,14 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     pub fn process<J, F, Fut>(self, processor: F) -> Self
     where
         J: JobType,
-        F: Fn(Attempt<J, S>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = JobResult<S>> + Send + 'static,
+        // The compiler shows the line that a processor breaks, so each says what to do.
+        F: Fn(Attempt<J, S>) -> Fut // an `async fn` or `|job| async move { .. }`, with this adapter's `Attempt`
+            + Send
+            + Sync // what it captures is shared by all workers: an `Arc` or a `Mutex`, no `Rc` or `RefCell`
+            + 'static, // it captures by value: `move |job| ..`
+        Fut: Future<Output = JobResult<S>> // async, and returns what `finish`, `continue_with` or `snooze` gave
+            + Send // no `Rc` and no guard of a `std::sync` lock may live across an `.await`
+            + 'static,
     {
         self.add::<J>(Arc::new(ByFunction {
             function: processor,
@@ -145,8 +152,13 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     where
         J: JobType,
         T: Clone + Send + Sync + 'static,
-        F: Fn(Attempt<J, S>, T) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = JobResult<S>> + Send + 'static,
+        F: Fn(Attempt<J, S>, T) -> Fut // an `async fn` or `|job, state| async move { .. }`, see `process`
+            + Send
+            + Sync
+            + 'static,
+        Fut: Future<Output = JobResult<S>> // async, and returns what `finish`, `continue_with` or `snooze` gave
+            + Send // no `Rc` and no guard of a `std::sync` lock may live across an `.await`
+            + 'static,
     {
         self.process(move |job: Attempt<J, S>| processor(job, state.clone()))
     }
@@ -187,8 +199,13 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     pub fn process_all<E, F, Fut>(mut self, processor: F) -> Self
     where
         E: JobTypes,
-        F: Fn(E::Attempt<S>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = JobResult<S>> + Send + 'static,
+        F: Fn(E::Attempt<S>) -> Fut // `|job| async move { match job { .. } }`, see `process`
+            + Send
+            + Sync
+            + 'static,
+        Fut: Future<Output = JobResult<S>> // async, and returns what `finish`, `continue_with` or `snooze` gave
+            + Send // no `Rc` and no guard of a `std::sync` lock may live across an `.await`
+            + 'static,
     {
         let processor: Arc<dyn ErasedProcessor<S>> = Arc::new(ByEnum {
             function: processor,
@@ -286,12 +303,14 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoProcessor`], [`Error::DuplicateProcessor`], or [`Error::Invalid`] for settings that cannot work.
+    /// [`Error::NoProcessor`], [`Error::DuplicateProcessor`], or [`Error::Invalid`] for settings that cannot work and for
+    /// a runtime that is not tokio's or has no timers.
     ///
     /// # Cancel safety
     ///
     /// A dropped future has started nothing.
     pub async fn start(self) -> Result<Workers<S>, Error> {
+        check_runtime()?;
         Ok(Workers::spawn(self.build()?))
     }
 
@@ -379,6 +398,8 @@ impl<S: StateAdapter> WorkerBuilder<S> {
                 lease: settings.lease.or(defaults.lease).unwrap_or_default(),
                 timeout: settings.timeout.or(defaults.timeout),
                 processor,
+                told_of_blocking: AtomicBool::new(false),
+                told_of_dropped_transaction: AtomicBool::new(false),
             };
             job_type.check(&name)?;
             if types.insert(name.clone(), Arc::new(job_type)).is_some() {

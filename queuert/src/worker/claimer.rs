@@ -7,10 +7,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::health::{Backoff, Health};
-use super::run::{Attempt, run_attempt};
+use super::run::{Attempt, STEPS_IN_A_TURN, run_attempt};
 use super::runtime::Runtime;
 use super::signal::AbortReason;
-use super::slots::Place;
+use super::slots::{Place, Turn};
 use crate::adapter::{ClaimedJob, StateAdapter};
 use crate::error::{StateError, StateErrorKind};
 use crate::event::Event;
@@ -85,6 +85,7 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             }
         };
         backoff.reset();
+        runtime.slots.claimed(claimed_at);
         let taken = claimed.jobs.len();
         begin(&runtime, &mut attempts, claimed.jobs, claimed_at);
         runtime.demand.set(wanted.saturating_sub(taken));
@@ -115,7 +116,7 @@ fn begin<S: StateAdapter>(
     claimed_at: Instant,
 ) {
     for job in jobs {
-        if let Some(attempt) = Attempt::new(runtime, job, claimed_at) {
+        if let Some(attempt) = Attempt::new(runtime, job, claimed_at, STEPS_IN_A_TURN) {
             let place = runtime.slots.line_up();
             // Boxed, because spawning moves a future about a dozen times and this one is large.
             attempts.spawn(Box::pin(run(Arc::clone(runtime), attempt, place)));
@@ -123,23 +124,25 @@ fn begin<S: StateAdapter>(
     }
 }
 
-/// Runs a claimed job when a worker is free for it.
-async fn run<S: StateAdapter>(runtime: Arc<Runtime<S>>, attempt: Attempt<S>, place: Place) {
-    let slot = tokio::select! {
-        biased;
-        // Lost while it waited: somebody else has it, and it would run for nothing.
-        _ = attempt.aborted() => return,
-        slot = place.take(&runtime.stop) => slot,
-    };
-    match slot {
-        Some(slot) => {
-            run_attempt(attempt).await;
-            drop(slot);
-        }
-        // Claimed too late, or too far ahead: it has not begun, so it goes back as it was.
-        None => {
+/// Runs a claimed job when a worker is free for it, and the jobs of its chain that are handed over after it.
+async fn run<S: StateAdapter>(runtime: Arc<Runtime<S>>, mut attempt: Attempt<S>, mut place: Place) {
+    loop {
+        let turn = tokio::select! {
+            biased;
+            // Lost while it waited: somebody else has it, and it would run for nothing.
+            _ = attempt.aborted() => return,
+            turn = place.take(&runtime.stop) => turn,
+        };
+        let Turn::Now(slot) = turn else {
+            // Claimed too late, or too far ahead: it has not begun, so it goes back as it was.
             attempt.release().await;
-        }
+            return;
+        };
+        let Some(next) = run_attempt(attempt.on(slot)).await.next else {
+            return;
+        };
+        attempt = next;
+        place = runtime.slots.line_up();
     }
 }
 
@@ -155,7 +158,7 @@ async fn give_back<S: StateAdapter>(
         };
         let attempts = jobs
             .into_iter()
-            .filter_map(|job| Attempt::new(runtime, job, claimed_at));
+            .filter_map(|job| Attempt::new(runtime, job, claimed_at, 1));
         let attempts = attempts.map(|attempt| async move { attempt.release().await });
         futures_util::future::join_all(attempts).await;
     };

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::reaper::sweep;
 use super::renewer::renew_loop;
-use super::run::{Attempt, run_attempt};
+use super::run::{Attempt, Ended, run_attempt};
 use super::runtime::Runtime;
 use super::settler::settle_loop;
 use crate::adapter::StateAdapter;
@@ -86,8 +86,9 @@ pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Draine
             return Ok(drained);
         }
         for job in claimed.jobs {
-            if let Some(attempt) = Attempt::new(&runtime, job, claimed_at) {
-                let (info, outcome) = run_attempt(attempt).await;
+            // One step at a time, so that what runs next is always what is first in line.
+            if let Some(attempt) = Attempt::new(&runtime, job, claimed_at, 1) {
+                let Ended { info, outcome, .. } = run_attempt(attempt).await;
                 let attempt = (*info).clone();
                 drained.attempts.push(DrainedAttempt { attempt, outcome });
             }

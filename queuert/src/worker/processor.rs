@@ -27,7 +27,11 @@ use crate::job_type::{JobType, JobTypes};
 ///     }
 /// }
 /// ```
-pub trait Processor<J: JobType, S: StateAdapter>: Send + Sync + 'static {
+pub trait Processor<J: JobType, S: StateAdapter>:
+    Send
+    + Sync // all workers share it: hold an `Arc` or a `Mutex`, no `Rc` or `RefCell`
+    + 'static
+{
     /// Runs one attempt. Dropped at any await when it times out, or is aborted and the worker was told to drop.
     fn process(&self, job: Attempt<J, S>) -> impl Future<Output = JobResult<S>> + Send;
 }

@@ -3,7 +3,8 @@
 use std::collections::btree_map::Entry;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,24 +17,36 @@ use super::middleware::{AttemptContext, Next};
 use super::runtime::{InFlight, Runtime, TypeRuntime, contained, panic_message};
 use super::settler::SettleRequest;
 use super::signal::{AbortHandle, AbortReason};
-use crate::adapter::{AttemptSpan, Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
+use super::slots::Slot;
+use crate::adapter::{Applied, AttemptSpan, Authority, ClaimedJob, NewJob, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Transaction, report};
 use crate::effects::Effects;
 use crate::error::{Error, JobError, StateError, Verdict, shorten};
 use crate::event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
-use crate::job::JobStatus;
+use crate::job::{JobStatus, TypeName};
 use crate::settings::LeaseSettings;
 use crate::time::Schedule;
 
+/// How long a processor may keep its thread in one go before it is taken to block it.
+const BLOCKED: Duration = Duration::from_secs(1);
+
+/// What is left when an attempt has ended.
+pub(crate) struct Ended<S: StateAdapter> {
+    pub(crate) info: Arc<AttemptInfo>,
+    pub(crate) outcome: AttemptOutcome,
+    /// The next job of the chain, if it was handed over.
+    pub(crate) next: Option<Attempt<S>>,
+}
+
 /// Runs a claimed job.
-pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> (Arc<AttemptInfo>, AttemptOutcome) {
+pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> Ended<S> {
     let started = Instant::now();
     let processor = Arc::clone(&attempt.job_type);
     let hub = attempt.runtime.client.hub();
     hub.emit_with(|| Event::AttemptStarted(attempt.info().clone()));
     let mut span = hub.observe(|adapter| adapter.attempt_span(attempt.info())).flatten();
     let end = attempt.run(&processor, span.as_deref_mut()).await;
-    let outcome = attempt.settle(end, &processor).await;
+    let (outcome, next) = attempt.settle(end, &processor).await;
     if let Some(span) = &mut span {
         hub.observe(|_| span.end(&outcome));
     }
@@ -42,7 +55,11 @@ pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> (Arc<At
         outcome: outcome.clone(),
         duration: started.elapsed(),
     });
-    (Arc::clone(&attempt.shared.info), outcome)
+    Ended {
+        info: Arc::clone(&attempt.shared.info),
+        outcome,
+        next,
+    }
 }
 
 /// How the processor's part ended.
@@ -58,7 +75,7 @@ enum End<S: StateAdapter> {
 
 /// What the store made of the end of an attempt.
 enum Written {
-    Done,
+    Done(Applied),
     Lost(AbortReason),
     Refused(Error),
     Failed(StateError),
@@ -68,15 +85,25 @@ enum Written {
 
 /// An attempt that this process has claimed.
 pub(crate) struct Attempt<S: StateAdapter> {
-    runtime: Arc<Runtime<S>>,
+    pub(super) runtime: Arc<Runtime<S>>,
     job_type: Arc<TypeRuntime<S>>,
-    shared: Arc<Shared<S>>,
+    pub(super) shared: Arc<Shared<S>>,
+    /// The worker that has it, until the end is on its way to the store.
+    slot: Mutex<Option<Slot>>,
+    /// How many more jobs of its chain may be handed over before the chain gets in line again.
+    pub(super) steps_left: u32,
 }
+
+/// How many jobs of a chain may run one after the other before it gets in line again. Others wait longer for it, and the
+/// chain ends sooner; a job that waits is passed by at most this many steps of each chain that was claimed before it.
+pub(crate) const STEPS_IN_A_TURN: u32 = 8;
 
 impl<S: StateAdapter> Attempt<S> {
     /// Takes charge of a claimed job: from here on its lease is renewed. `claimed_at` is the moment before the claim was
     /// sent: the lease cannot end before it plus the lease's duration.
-    pub(crate) fn new(runtime: &Arc<Runtime<S>>, claimed: ClaimedJob, claimed_at: Instant) -> Option<Self> {
+    ///
+    /// `steps` is how many jobs of its chain may run in this turn, with this one.
+    pub(crate) fn new(runtime: &Arc<Runtime<S>>, claimed: ClaimedJob, claimed_at: Instant, steps: u32) -> Option<Self> {
         let ClaimedJob { job, blockers } = claimed;
         // An adapter that breaks its contract here leaves a job that nobody can settle; its lease will expire.
         let fence = job.lease.as_ref()?.fence;
@@ -122,12 +149,21 @@ impl<S: StateAdapter> Attempt<S> {
             fence,
             abort,
             middlewares: runtime.middlewares.clone(),
+            abandoned: AtomicBool::new(false),
         });
         Some(Self {
             runtime: Arc::clone(runtime),
             job_type,
             shared,
+            slot: Mutex::new(None),
+            steps_left: steps.saturating_sub(1),
         })
+    }
+
+    /// A worker has it now.
+    pub(crate) fn on(self, slot: Slot) -> Self {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(slot);
+        self
     }
 
     /// Waits until the attempt is told to stop.
@@ -157,14 +193,24 @@ impl<S: StateAdapter> Attempt<S> {
         };
         let mut body = pin!(AssertUnwindSafe(body).catch_unwind());
         let hub = self.runtime.client.hub();
-        let body = std::future::poll_fn(|cx| match &mut span {
-            None => body.as_mut().poll(cx),
-            Some(span) => {
-                hub.observe(|_| span.enter());
-                let polled = body.as_mut().poll(cx);
-                hub.observe(|_| span.exit());
-                polled
+        let body = std::future::poll_fn(|cx| {
+            let begun = hub.is_listened_to().then(Instant::now);
+            let polled = match &mut span {
+                None => body.as_mut().poll(cx),
+                Some(span) => {
+                    hub.observe(|_| span.enter());
+                    let polled = body.as_mut().poll(cx);
+                    hub.observe(|_| span.exit());
+                    polled
+                }
+            };
+            if let Some(kept) = begun.map(|begun| begun.elapsed())
+                && kept >= BLOCKED
+                && !job_type.told_of_blocking.swap(true, Ordering::Relaxed)
+            {
+                hub.emit(blocking_advice(&self.info().job.type_name, kept));
             }
+            polled
         });
         let timeout = async {
             match job_type.timeout {
@@ -197,15 +243,15 @@ impl<S: StateAdapter> Attempt<S> {
         }
     }
 
-    async fn settle(&self, end: End<S>, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+    async fn settle(&self, end: End<S>, job_type: &TypeRuntime<S>) -> (AttemptOutcome, Option<Self>) {
         if let Some(attempt) = self.runtime.in_flight().get_mut(&self.shared.record.id)
             && attempt.fence == self.shared.fence
         {
             attempt.settling = true;
         }
-        match end {
+        let outcome = match end {
             End::Returned(result) => match *result {
-                Ok(completion) => self.complete(completion, job_type).await,
+                Ok(completion) => return self.complete(completion, job_type).await,
                 Err(error) => self.fail(error, job_type).await,
             },
             End::Panicked(message) => {
@@ -218,34 +264,70 @@ impl<S: StateAdapter> Attempt<S> {
             }
             End::Dropped(AbortReason::Shutdown) | End::Killed => self.release().await,
             End::Dropped(reason) => AttemptOutcome::Aborted(reason),
-        }
+        };
+        (outcome, None)
     }
 
-    async fn complete(&self, completion: Completion<S>, job_type: &TypeRuntime<S>) -> AttemptOutcome {
+    async fn complete(&self, completion: Completion<S>, job_type: &TypeRuntime<S>) -> (AttemptOutcome, Option<Self>) {
         let Completion { job, fence, kind, how } = completion;
         if job != self.shared.record.id || fence != self.shared.fence {
             let message = format!("the processor returned the completion of another attempt, of job {job}");
-            return self.fail(JobError::from(message), job_type).await;
+            return (self.fail(JobError::from(message), job_type).await, None);
         }
-        let written = match how {
-            How::Grouped(outcome) => self.write(outcome).await,
+        self.advise_on_dropped_transaction(&kind, &how, job_type);
+        match how {
+            How::Grouped(mut outcome) => {
+                let asked_at = Instant::now();
+                let expected = self.ask_for_next(&mut outcome);
+                let written = self.write(outcome).await;
+                self.completed(written, kind, job_type, expected, asked_at).await
+            }
             How::Written(transaction) => match self.commit(*transaction).await {
-                Ok(()) => Written::Done,
-                Err(error) => return self.fail_after_commit(error, &kind, job_type).await,
+                Ok(()) => (completed(kind), None),
+                Err(error) => (self.fail_after_commit(error, &kind, job_type).await, None),
             },
-        };
+        }
+    }
+
+    async fn completed(
+        &self,
+        written: Written,
+        kind: CompletionKind,
+        job_type: &TypeRuntime<S>,
+        expected: Option<Box<NewJob>>,
+        asked_at: Instant,
+    ) -> (AttemptOutcome, Option<Self>) {
         match written {
-            Written::Done | Written::Before(_) => completed(kind),
-            Written::Lost(reason) => self.lost(reason),
-            Written::Refused(error) => self.fail(error.into(), job_type).await,
+            Written::Done(applied) => {
+                let next = self.handed_over(expected, applied.handed_over);
+                let next = next.and_then(|next| Self::new(&self.runtime, next, asked_at, self.steps_left));
+                (completed(kind), next)
+            }
+            Written::Before(_) => (completed(kind), self.find_next(expected).await),
+            Written::Lost(reason) => (self.lost(reason), None),
+            Written::Refused(error) => (self.fail(error.into(), job_type).await, None),
             Written::Failed(error) => {
                 let (outcome, ended) = self.judge(&error.into(), job_type);
                 match self.write(outcome).await {
                     // The store had taken the completion and only its answer was lost.
-                    Written::Before(JobStatus::Completed) => completed(kind),
-                    written => self.failed(written, ended),
+                    Written::Before(JobStatus::Completed) => (completed(kind), self.find_next(expected).await),
+                    written => (self.failed(written, ended), None),
                 }
             }
+        }
+    }
+
+    /// A processor that opened a transaction and completed the job without it most likely called `job.finish(..)` where it
+    /// meant `tx.finish(..)`, and has lost what it wrote.
+    fn advise_on_dropped_transaction(&self, kind: &CompletionKind, how: &How<S>, job_type: &TypeRuntime<S>) {
+        // Snoozing may well follow a look that was not worth keeping.
+        let completed = matches!(how, How::Grouped(_)) && *kind != CompletionKind::Snooze;
+        if completed
+            && self.shared.abandoned.load(Ordering::Relaxed)
+            && !job_type.told_of_dropped_transaction.swap(true, Ordering::Relaxed)
+        {
+            let hub = self.runtime.client.hub();
+            hub.emit_with(|| dropped_transaction_advice(&self.info().job.type_name));
         }
     }
 
@@ -297,7 +379,7 @@ impl<S: StateAdapter> Attempt<S> {
     /// How an attempt ended whose failure was to be written as `ended`.
     fn failed(&self, written: Written, ended: AttemptOutcome) -> AttemptOutcome {
         match written {
-            Written::Done | Written::Before(_) => ended,
+            Written::Done(_) | Written::Before(_) => ended,
             Written::Lost(reason) => self.lost(reason),
             // Nothing was written, so nothing may be claimed: the lease will expire, and that counts the attempt.
             Written::Refused(_) | Written::Failed(_) => AttemptOutcome::Aborted(AbortReason::Error),
@@ -362,12 +444,13 @@ impl<S: StateAdapter> Attempt<S> {
             job: self.info().job.clone(),
             reply,
         };
-        let _ending = self.runtime.slots.ending();
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ending = self.runtime.slots.ending(slot);
         if self.runtime.settlements.send(request).is_err() {
             return Written::Lost(AbortReason::Shutdown);
         }
         match answer.await {
-            Ok(Ok(Settled::Applied(_))) => Written::Done,
+            Ok(Ok(Settled::Applied(applied))) => Written::Done(applied),
             Ok(Ok(Settled::Repeated(status))) => Written::Before(status),
             Ok(Ok(Settled::Lost(reason))) => Written::Lost(reason),
             Ok(Ok(Settled::Refused(refusal))) => Written::Refused(refusal.into()),
@@ -376,6 +459,23 @@ impl<S: StateAdapter> Attempt<S> {
             Ok(Ok(Settled::Busy)) | Err(_) => Written::Lost(AbortReason::Shutdown),
         }
     }
+}
+
+fn blocking_advice(type_name: &TypeName, kept: Duration) -> Event {
+    let advice = format!(
+        "the processor of `{type_name}` kept its thread for {kept:.1?}: nothing else ran there meanwhile, not even the renewal \
+         of leases; use async calls, or move the work to `tokio::task::spawn_blocking`"
+    );
+    Event::Advice { advice: advice.into() }
+}
+
+fn dropped_transaction_advice(type_name: &TypeName) -> Event {
+    let advice = format!(
+        "the processor of `{type_name}` completed its job and dropped the transaction of `job.begin()`, so what it wrote there \
+         is rolled back: end the attempt with `tx.finish(..)` or `tx.continue_with(..)` instead of `job`'s, or call \
+         `tx.rollback()` if that is what you want"
+    );
+    Event::Advice { advice: advice.into() }
 }
 
 fn completed(kind: CompletionKind) -> AttemptOutcome {

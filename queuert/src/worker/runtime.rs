@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +35,10 @@ pub(crate) struct TypeRuntime<S: StateAdapter> {
     pub(crate) lease: LeaseSettings,
     pub(crate) timeout: Option<Duration>,
     pub(crate) processor: Arc<dyn ErasedProcessor<S>>,
+    /// Whether it was said that the processor blocks its thread.
+    pub(crate) told_of_blocking: AtomicBool,
+    /// Whether it was said that the processor drops its transactions.
+    pub(crate) told_of_dropped_transaction: AtomicBool,
 }
 
 impl<S: StateAdapter> TypeRuntime<S> {
@@ -57,6 +62,21 @@ impl<S: StateAdapter> TypeRuntime<S> {
         }
         Ok(())
     }
+}
+
+/// Workers are tasks with timers. Where there are none, they would panic one after the other, out of sight.
+pub(crate) fn check_runtime() -> Result<(), Error> {
+    let problem = if tokio::runtime::Handle::try_current().is_err() {
+        "workers need a tokio runtime: start them in `#[tokio::main]`, `#[tokio::test]` or `runtime.block_on(..)`"
+    } else if std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_err() {
+        "the tokio runtime has no timers: add `.enable_all()` to its builder"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid {
+        what: "runtime",
+        problem: problem.into(),
+    })
 }
 
 pub(crate) struct RuntimeSettings {

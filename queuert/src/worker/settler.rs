@@ -160,7 +160,7 @@ async fn answer<S: StateAdapter>(
 /// What a settlement did for sure, if it happened.
 fn known(outcome: &Outcome) -> Applied {
     let next = match outcome {
-        Outcome::Continue { next } if next.blockers.is_empty() => Some(JobStatus::Pending),
+        Outcome::Continue { next } if next.blockers.is_empty() && next.hand_over.is_none() => Some(JobStatus::Pending),
         _ => None,
     };
     Applied {

@@ -46,7 +46,25 @@ impl fmt::Display for AbortReason {
     }
 }
 
+/// A processor that stops because its signal fired returns the reason: `return Err(reason.into())`.
+impl std::error::Error for AbortReason {}
+
 /// Fires once, with a reason, when an attempt should stop. Await it, poll it, or hand a clone to a task.
+///
+/// ```
+/// use queuert::memory::{Attempt, JobResult};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Render;
+/// # #[derive(queuert::JobTypes)] enum Films { #[job(entry, output = u64)] Render(Render) }
+/// # async fn render() -> u64 { 24 }
+///
+/// async fn process(job: Attempt<Render>) -> JobResult {
+///     let signal = job.signal();
+///     tokio::select! {
+///         frames = render() => job.finish(frames),
+///         reason = signal.aborted() => Err(format!("stopped: {reason}").into()), // the job is no longer ours
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct AbortSignal(Arc<Abort>);
 

@@ -7,20 +7,29 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// Values by type. Cloning is cheap until something is inserted.
+/// Values by type, with its name. Cloning is cheap until something is inserted.
 #[derive(Clone, Default)]
-pub(crate) struct Values(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+pub(crate) struct Values(Arc<HashMap<TypeId, (&'static str, Value)>>);
+
+type Value = Arc<dyn Any + Send + Sync>;
 
 impl Values {
     pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        Arc::make_mut(&mut self.0).insert(TypeId::of::<T>(), Arc::new(value));
+        Arc::make_mut(&mut self.0).insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)));
     }
 
     pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, Error> {
         self.0
             .get(&TypeId::of::<T>())
-            .and_then(|value| Arc::clone(value).downcast().ok())
-            .ok_or(Error::MissingValue(type_name::<T>()))
+            .and_then(|(_, value)| Arc::clone(value).downcast().ok())
+            .ok_or_else(|| self.missing(type_name::<T>()))
+    }
+
+    /// Names what there is: often it is the same value behind another pointer.
+    fn missing(&self, wanted: &'static str) -> Error {
+        let mut provided: Vec<_> = self.0.values().map(|(name, _)| *name).collect();
+        provided.sort_unstable();
+        Error::MissingValue { wanted, provided }
     }
 }
 
@@ -43,6 +52,7 @@ mod tests {
         inner.insert("text");
         assert_eq!(*outer.get::<u32>().unwrap(), 1);
         assert_eq!(*inner.get::<u32>().unwrap(), 2);
-        assert!(matches!(outer.get::<&str>(), Err(Error::MissingValue(name)) if name.contains("str")));
+        let missing = outer.get::<&str>().unwrap_err();
+        assert!(matches!(missing, Error::MissingValue { wanted: "&str", provided } if provided == ["u32"]));
     }
 }

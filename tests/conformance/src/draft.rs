@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queuert::adapter::{NewChain, NewJob, Outcome};
+use queuert::adapter::{HandOver, NewChain, NewJob, Outcome};
 use queuert::{ChainId, Deduplication, JobId, Payload, Schedule, Timestamp};
 
 use crate::identity;
@@ -82,6 +82,12 @@ impl Draft {
     #[must_use]
     pub(crate) fn dedup(mut self, deduplication: impl Into<Deduplication>) -> Self {
         self.deduplication = Some(deduplication.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn hand_over(mut self, hand_over: HandOver) -> Self {
+        self.job.hand_over = Some(hand_over);
         self
     }
 

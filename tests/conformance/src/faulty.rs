@@ -11,6 +11,7 @@ use queuert::adapter::{
 };
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A verb of a [`StateAdapter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -164,7 +165,7 @@ pub struct Faults {
 
 #[derive(Debug, Default)]
 struct Plan {
-    calls: BTreeMap<Verb, Vec<usize>>,
+    calls: BTreeMap<Verb, Vec<(usize, Instant)>>,
     next: BTreeMap<Verb, Vec<(Fault, StateErrorKind)>>,
     always: BTreeMap<Verb, Fault>,
     refused: BTreeMap<JobId, StateErrorKind>,
@@ -189,7 +190,20 @@ impl Faults {
 
     /// How many items each call of the verb had, in order; 1 for verbs that take one, the limit for claims and sweeps.
     pub fn batches(&self, verb: Verb) -> Vec<usize> {
-        self.lock().calls.get(&verb).cloned().unwrap_or_default()
+        let plan = self.lock();
+        let calls = plan.calls.get(&verb).into_iter().flatten();
+        calls.map(|(items, _)| *items).collect()
+    }
+
+    /// How much time there was between each call of the verb and the next one, as the caller made them: that somebody
+    /// looks late does not make them shorter.
+    pub fn pauses(&self, verb: Verb) -> Vec<Duration> {
+        let plan = self.lock();
+        let calls = plan.calls.get(&verb).map_or(&[][..], Vec::as_slice);
+        calls
+            .windows(2)
+            .map(|pair| pair[1].1.duration_since(pair[0].1))
+            .collect()
     }
 
     /// How many calls there were altogether.
@@ -198,6 +212,10 @@ impl Faults {
     }
 
     /// Waits until the verb was called this often.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait and nothing else.
     pub async fn called(&self, verb: Verb, times: usize) {
         let mut progress = self.progress.subscribe();
         let enough = progress.wait_for(|_| self.calls(verb) >= times).await;
@@ -268,7 +286,7 @@ impl Faults {
     fn enter(&self, verb: Verb, items: usize) -> Option<(Fault, StateErrorKind)> {
         let fault = {
             let mut plan = self.lock();
-            plan.calls.entry(verb).or_default().push(items);
+            plan.calls.entry(verb).or_default().push((items, Instant::now()));
             let next = plan.next.get_mut(&verb).filter(|next| !next.is_empty());
             let next = next.map(|next| next.remove(0));
             let always = plan.always.get(&verb).map(|fault| (*fault, StateErrorKind::Transient));

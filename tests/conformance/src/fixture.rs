@@ -17,8 +17,8 @@ pub trait StateFixture: Send + Sync + 'static {
     /// A new adapter with an empty store that no other test sees. Called once per case.
     fn state(&self) -> impl Future<Output = Self::State> + Send;
 
-    /// Makes at least this much time pass by the store's clock: moves it, or sleeps. The cases ask for well under a
-    /// second each unless [`Capabilities::free_time`] is declared.
+    /// Makes at least this much time pass by the store's clock: moves it, or sleeps. The cases ask for less than two
+    /// seconds each unless [`Capabilities::free_time`] is declared.
     fn elapse(&self, state: &Self::State, time: Duration) -> impl Future<Output = ()> + Send;
 
     /// What the store and this fixture can do. Default: nothing optional.

@@ -207,6 +207,14 @@ macro_rules! state_conformance {
                 a_snoozed_job_spends_no_attempt,
                 a_job_that_is_given_back_unblocks_nobody,
             }
+            hand_over {
+                a_handed_over_job_is_as_a_claim_leaves_it,
+                a_handed_over_job_is_settled_under_its_fence,
+                a_handed_over_job_can_be_reaped,
+                what_cannot_run_now_is_not_handed_over,
+                a_lost_or_refused_end_hands_nothing_over,
+                ends_of_one_call_are_handed_over_one_by_one,
+            }
             hold_lease {
                 a_running_job_can_be_held,
                 a_lost_lease_says_why,

@@ -1,21 +1,40 @@
 //! The repository's documents: their samples are doctests.
 
-#[doc = include_str!("../../../README.md")]
-pub mod readme {}
+pub mod shop;
 
-#[doc = include_str!("../../../ARCHITECTURE.md")]
-pub mod architecture {}
+macro_rules! documents {
+    ($($name:ident => $path:literal),+ $(,)?) => {$(
+        #[doc = include_str!(concat!("../../../", $path))]
+        pub mod $name {}
+    )+};
+}
 
-#[doc = include_str!("../../../DESIGN.md")]
-pub mod design {}
-
-#[doc = include_str!("../../../docs/guide.md")]
-pub mod guide {}
-
-#[doc = include_str!("../../../docs/sqlite.md")]
-pub mod sqlite {}
-#[doc = include_str!("../../../docs/postgres.md")]
-pub mod postgres {}
-
-#[doc = include_str!("../../../docs/writing-an-adapter.md")]
-pub mod writing_an_adapter {}
+documents! {
+    readme => "README.md",
+    architecture => "ARCHITECTURE.md",
+    design => "DESIGN.md",
+    introduction => "docs/introduction.md",
+    getting_started => "docs/getting-started.md",
+    chains => "docs/chains.md",
+    transactions => "docs/transactions.md",
+    processors => "docs/processors.md",
+    failures => "docs/failures.md",
+    scheduling => "docs/scheduling.md",
+    deduplication => "docs/deduplication.md",
+    waiting => "docs/waiting.md",
+    workers => "docs/workers.md",
+    middlewares => "docs/middlewares.md",
+    testing => "docs/testing.md",
+    deploying => "docs/deploying.md",
+    internals => "docs/internals.md",
+    faq => "docs/faq.md",
+    summary => "docs/SUMMARY.md",
+    moving_from_apalis => "docs/moving-from-apalis.md",
+    moving_from_graphile_worker => "docs/moving-from-graphile-worker.md",
+    moving_from_sqlxmq => "docs/moving-from-sqlxmq.md",
+    moving_from_typescript => "docs/moving-from-typescript.md",
+    mistakes => "docs/mistakes.md",
+    sqlite => "docs/sqlite.md",
+    postgres => "docs/postgres.md",
+    writing_an_adapter => "docs/writing-an-adapter.md",
+}

@@ -222,3 +222,73 @@ fn the_readme_shows_the_two_commands() {
     let ci = std::fs::read_to_string(top().join(".ci/run")).unwrap();
     assert!(ci.contains("scripts/test"));
 }
+
+/// What the registry asks for, and what a user looks for there.
+#[test]
+fn published_crates_have_complete_metadata() {
+    let metadata = metadata(&["--no-deps"]);
+    let packages = metadata["packages"].as_array().unwrap();
+    let unpublished = |package: &&Value| !package["publish"].as_array().is_some_and(Vec::is_empty);
+    let published: Vec<_> = packages.iter().filter(unpublished).collect();
+    assert!(published.len() >= 5);
+    for package in published {
+        let name = package["name"].as_str().unwrap();
+        for field in ["description", "license", "readme", "rust_version"] {
+            assert!(package[field].is_string(), "{name} has no {field}");
+        }
+        assert_eq!(
+            package["documentation"].as_str(),
+            Some(format!("https://docs.rs/{name}").as_str())
+        );
+        for (field, most) in [("keywords", 5), ("categories", 5)] {
+            let count = package[field].as_array().unwrap().len();
+            assert!((1..=most).contains(&count), "{name} has {count} {field}");
+        }
+        let features = &package["metadata"]["docs"]["rs"]["all-features"];
+        assert_eq!(
+            features.as_bool(),
+            Some(true),
+            "{name} does not show all its features on docs.rs"
+        );
+        // A path alone cannot be published; a dev-dependency with nothing but a path is left out of the package.
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let local = dependency["path"].is_string() && dependency["kind"].as_str() != Some("dev");
+            assert!(
+                !local || dependency["req"].as_str() != Some("*"),
+                "{name} needs a version for {}",
+                dependency["name"]
+            );
+        }
+    }
+}
+
+/// A dropped future must not be a riddle: every public async function says what it leaves behind.
+#[test]
+fn public_async_functions_say_what_a_dropped_future_leaves() {
+    let mut open = vec![top().join("queuert/src"), top().join("adapters")];
+    let mut count = 0;
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let source = path.components().any(|part| part.as_os_str() == "src");
+        if !source || path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let lines: Vec<_> = code.lines().map(str::trim).collect();
+        for (number, line) in lines.iter().enumerate() {
+            let Some(name) = line.strip_prefix("pub async fn ") else {
+                continue;
+            };
+            let attached = |line: &&&str| line.starts_with("///") || line.starts_with("#[");
+            let mut above = lines[..number].iter().rev().take_while(attached);
+            let place = path.strip_prefix(top()).unwrap().display();
+            assert!(above.any(|line| line.contains("# Cancel safety")), "{place}: {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count} functions found");
+}

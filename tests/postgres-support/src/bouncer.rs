@@ -1,14 +1,13 @@
 //! A pooler.
 
-use std::process::Stdio;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
-use tokio::process::Command;
 
 use crate::guard::{Guard, ServerUser, must};
-use crate::{PATIENCE, free_port};
+use crate::{PATIENCE, free_port, script};
 
 /// PgBouncer in transaction mode in front of a server on this machine. Dropped, it ends.
 #[derive(Debug)]
@@ -20,8 +19,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// A pooler with this many connections to the server at this port. Debian's package is installed if there is no
-    /// `pgbouncer`.
+    /// A pooler with this many connections to the server at this port. What `scripts/postgres pooler` finds or installs.
     ///
     /// # Panics
     ///
@@ -31,9 +29,7 @@ impl PgBouncer {
     ///
     /// A dropped future leaves no pooler behind.
     pub async fn in_transaction_mode(server: u16, connections: usize) -> Self {
-        if !is_installed().await {
-            install().await;
-        }
+        let program = PathBuf::from(script("pooler").await);
         let user = ServerUser::find().await;
         let directory = user.directory().await;
         let port = free_port().await;
@@ -53,9 +49,9 @@ impl PgBouncer {
         must(write, "the pooler's configuration cannot be written").await;
         let log = directory.path().join("pgbouncer.log");
         let guard = user.running(
-            r#"PATH="$PATH:/usr/sbin" exec pgbouncer "$1" >"$2" 2>&1"#,
+            r#"exec "$4" "$1" >"$2" 2>&1"#,
             r#"rm -rf "$3""#,
-            &[&file, &log, directory.path()],
+            &[&file, &log, directory.path(), &program],
         );
         let bouncer = Self {
             port,
@@ -85,28 +81,4 @@ impl PgBouncer {
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
-}
-
-async fn is_installed() -> bool {
-    let mut look = Command::new("sh");
-    look.args(["-c", r#"PATH="$PATH:/usr/sbin" command -v pgbouncer"#])
-        .stdout(Stdio::null());
-    look.status().await.is_ok_and(|status| status.success())
-}
-
-/// The package would start a pooler of its own; nothing here minds.
-async fn install() {
-    let mut command = Command::new("sh");
-    command
-        .args([
-            "-c",
-            r#"as=; [ "$(id -u)" = 0 ] || as="sudo -n"; $as env DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
-               -o DPkg::Lock::Timeout=300 install --no-install-recommends pgbouncer"#,
-        ])
-        .stdin(Stdio::null());
-    must(
-        command,
-        "pgbouncer is missing and cannot be installed; install Debian's package `pgbouncer`",
-    )
-    .await;
 }

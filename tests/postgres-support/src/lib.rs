@@ -58,10 +58,14 @@ pub fn unique_name(prefix: &str) -> String {
     format!("{prefix}_{:016x}", fastrand::u64(..))
 }
 
-/// A port of this machine that is free at this moment.
+/// A port of this machine that is free at this moment. Below those that the system gives to connections: while a server
+/// is down, one of the clients that look for it could otherwise be given its port, or even be connected to itself.
 async fn free_port() -> u16 {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
-        .await
-        .expect("this machine has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    for _ in 0..1_000 {
+        let port = fastrand::u16(10_000..32_000);
+        if tokio::net::TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
+            return port;
+        }
+    }
+    panic!("this machine has no free port");
 }

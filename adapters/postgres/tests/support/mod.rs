@@ -34,12 +34,19 @@ pub fn url() -> String {
 #[derive(Debug)]
 pub struct Schema {
     name: String,
+    url: String,
 }
 
 impl Schema {
     pub fn new() -> Self {
+        Self::on(url())
+    }
+
+    /// On a server of the test's own, where other tests would be in the way.
+    pub fn on(url: String) -> Self {
         Self {
             name: postgres_support::unique_name("queuert_test"),
+            url,
         }
     }
 
@@ -49,7 +56,7 @@ impl Schema {
 
     /// Connections that are known to belong to this test.
     pub fn connect_options(&self) -> PgConnectOptions {
-        PgConnectOptions::from_str(&url())
+        PgConnectOptions::from_str(&self.url)
             .expect("the URL of the test server is one")
             .application_name(&self.name)
     }
@@ -85,7 +92,7 @@ impl Schema {
 
 impl Drop for Schema {
     fn drop(&mut self) {
-        clean(&[
+        let statements = [
             format!(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",
                 self.name
@@ -94,13 +101,17 @@ impl Drop for Schema {
                 "SET client_min_messages = warning; DROP SCHEMA IF EXISTS {} CASCADE",
                 self.name
             ),
-        ]);
+        ];
+        clean_on(self.url.clone(), statements.to_vec());
     }
 }
 
 /// Runs statements when a test is over.
 pub fn clean(statements: &[String]) {
-    let statements = statements.to_vec();
+    clean_on(url(), statements.to_vec());
+}
+
+fn clean_on(url: String, statements: Vec<String>) {
     // A thread of its own: the test's runtime may be gone, or be the one that we are on.
     let cleaner = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -108,7 +119,7 @@ pub fn clean(statements: &[String]) {
             .build()
             .expect("a runtime can be built");
         runtime.block_on(async {
-            let mut connection = PgConnection::connect(&url()).await?;
+            let mut connection = PgConnection::connect(&url).await?;
             for statement in statements {
                 sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await?;
             }

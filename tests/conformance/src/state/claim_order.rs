@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use queuert::ChainId;
-use queuert::adapter::rank;
 
 use crate::bench::{Bench, SHORT, has};
 use crate::draft::{Draft, draft};
 use crate::fixture::StateFixture;
+
+/// Longer than it takes to create some jobs on a busy machine.
+const AHEAD: Duration = Duration::from_millis(800);
 
 fn ids(chains: &[ChainId]) -> Vec<queuert::JobId> {
     chains.iter().map(ChainId::first_job).collect()
@@ -85,23 +87,22 @@ pub async fn waiting_beats_priority_past_the_ageing_step<F: StateFixture>(fixtur
     if !has(affordable, "an ageing step would have to be slept") {
         return;
     }
-    let old = bench.start("mail").await;
-    let waited = bench.start_as(draft("mail").priority(-1)).await;
-    bench.elapse(step + step / 2).await;
-    let urgent = bench.start_as(draft("mail").priority(1)).await;
-    let more_urgent = bench.start_as(draft("mail").priority(2)).await;
-    // Ranks in ageing steps, counted from the start, are 0, 0 + 1, 1.5 - 1 and 1.5 - 2, if the machine does not stand still
-    // in between; so they are computed from the times that were stored.
-    let mut expected = bench.jobs(&ids(&[old, waited, urgent, more_urgent])).await;
-    expected.sort_by_key(|job| (rank(job.scheduled_at, job.priority, step), job.id));
-    let expected: Vec<_> = expected.iter().map(|job| job.id).collect();
-    let claimed = bench.claim_ids(&["mail"], 5).await;
-    assert_eq!(claimed, expected);
-    let place = |chain: ChainId| claimed.iter().position(|job| *job == chain.first_job());
-    assert!(
-        place(old) < place(urgent),
-        "more than a step of waiting beats a step of priority"
-    );
+    // At times to come, so that on a busy machine none waits for longer than it should.
+    let first = bench.now().await.saturating_add(AHEAD);
+    let second = first.saturating_add(step + step / 2);
+    // Ranks in ageing steps, counted from the first time: 1.5 - 2, 0, 1.5 - 1, and 0 + 1.
+    let mut drafts = vec![
+        draft("mail").at(second).priority(2),
+        draft("mail").at(first),
+        draft("mail").at(second).priority(1),
+        draft("mail").at(first).priority(-1),
+    ];
+    let expected: Vec<_> = drafts.iter().map(Draft::id).collect();
+    drafts.rotate_left(1);
+    let chains: Vec<_> = drafts.into_iter().map(Draft::chain).collect();
+    bench.create(&chains).await.expect("nothing is wrong with the batch");
+    bench.elapse(AHEAD + step + step / 2).await;
+    assert_eq!(bench.claim_ids(&["mail"], 5).await, expected);
 }
 
 /// A failed job that is due again takes its place by its new time, not by its age.

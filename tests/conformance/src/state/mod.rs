@@ -18,6 +18,7 @@ pub mod fan_in;
 pub mod fencing;
 pub mod get;
 pub mod give_back;
+pub mod hand_over;
 pub mod hold_lease;
 pub mod isolation;
 pub mod list_chains;

@@ -104,6 +104,7 @@ impl Model {
         self.allow(Credit::JobCreated(id));
         match status {
             JobStatus::Blocked => self.allow(Credit::JobBlocked(id)),
+            JobStatus::Running => {}
             _ => self.allow_jobs(&state.type_name),
         }
         self.known.insert(id);

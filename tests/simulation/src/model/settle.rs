@@ -66,7 +66,8 @@ impl Model {
                     next.id
                 );
                 self.complete(id, worker, |_| {});
-                let state = self.new_job(next, chain, index + 1, at);
+                let mut state = self.new_job(next, chain, index + 1, at);
+                self.hand_over(next, &mut state, applied, at)?;
                 self.created(next.id, state, applied.next.unwrap_or(JobStatus::Dead))?;
                 self.chains.entry(chain).or_default().push(next.id);
             }
@@ -102,6 +103,39 @@ impl Model {
                 self.allow_jobs(&type_name);
             }
         }
+        Ok(())
+    }
+
+    /// A next job is handed over only to who asks for it, and only if it could have been claimed.
+    fn hand_over(&mut self, next: &NewJob, state: &mut JobState, applied: &Applied, at: Timestamp) -> Checked {
+        ensure!(
+            applied.handed_over.is_some() == (applied.next == Some(JobStatus::Running)),
+            Claim,
+            "job {} was created {:?} and handed over: {:?}",
+            next.id,
+            applied.next,
+            applied.handed_over
+        );
+        if applied.handed_over.is_none() {
+            return Ok(());
+        }
+        let Some(hand_over) = next.hand_over else {
+            return broken!(Claim, "job {} was handed over to nobody", next.id);
+        };
+        ensure!(
+            state.status == JobStatus::Pending && state.scheduled_at <= at,
+            Claim,
+            "job {} was handed over at {at} while {}, for {}",
+            next.id,
+            state.status,
+            state.scheduled_at
+        );
+        state.status = JobStatus::Running;
+        (state.attempt, state.claims) = (1, 1);
+        state.fence = Some(hand_over.fence);
+        state.fences.insert(hand_over.fence);
+        state.lease_until = at.saturating_add(hand_over.lease);
+        self.allow(Credit::AttemptStarted(next.id));
         Ok(())
     }
 

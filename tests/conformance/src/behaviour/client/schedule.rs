@@ -9,7 +9,8 @@ use super::jobs::{AfterOne, Count, First, Greet, POLL, Second, crew, greet, hast
 use super::probe::{chain, chain_count, job, latest, status};
 use crate::behaviour::PairFixture;
 
-const SOON: Duration = Duration::from_millis(400);
+/// Longer than a start and a look take on a busy machine, and short enough to wait for.
+const SOON: Duration = Duration::from_millis(1_200);
 const LONG: Duration = Duration::from_secs(3_600);
 
 /// The time by the store's clock.

@@ -1,22 +1,26 @@
 //! The abort signal: each reason, and each way to heed it.
 
-use queuert::{AbortReason, AttemptOutcome, Error, Event, JobStatus};
+use queuert::{AbortReason, AttemptOutcome, Error, Event, JobStatus, LeaseSettings};
 
 use super::types::Work;
-use super::world::{Gate, Job, Log, SHORT_LEASE, World, events_until, ms, start};
+use super::world::{Gate, Job, Log, World, events_until, ms, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
+
+/// A lease that is looked after all the time, and that no pause of a busy machine ends.
+const HELD: LeaseSettings = LeaseSettings::of(ms(20_000)).renew_every(ms(30));
 
 /// Runs an attempt that waits for its signal, does `disturb` to it, and returns the reason it was given and its end.
 async fn aborted<F: PairFixture>(
     world: &World<F>,
+    lease: LeaseSettings,
     disturb: impl AsyncFnOnce(&World<F>, &queuert::Started<Work>),
 ) -> (AbortReason, AttemptOutcome) {
     let mut events = world.client.events();
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let reasons = Log::new();
     let log = reasons.clone();
-    let worker = world.worker().lease(SHORT_LEASE).reap_interval(ms(60_000));
+    let worker = world.worker().lease(lease).reap_interval(ms(60_000));
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let log = log.clone();
         async move {
@@ -43,7 +47,7 @@ async fn aborted<F: PairFixture>(
 pub async fn completion_from_outside_aborts<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let chain = std::sync::Mutex::new(None);
-    let ended = aborted(&world, async |world, started| {
+    let ended = aborted(&world, HELD, async |world, started| {
         let done = world.client.transaction(async |tx| {
             let job = world.client.open::<Work>(started).within(tx).await?;
             job.finish(77).await
@@ -66,7 +70,7 @@ pub async fn completion_from_outside_aborts<F: PairFixture>(fixture: F) {
 /// Deletion aborts the running attempt with `NotFound`.
 pub async fn deletion_aborts<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let ended = aborted(&world, async |world, chain| {
+    let ended = aborted(&world, HELD, async |world, chain| {
         world
             .client
             .delete_chains([chain])
@@ -83,7 +87,7 @@ pub async fn deletion_aborts<F: PairFixture>(fixture: F) {
 /// Cancellation aborts the running attempt with `Cancelled`.
 pub async fn cancellation_aborts<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let ended = aborted(&world, async |world, chain| {
+    let ended = aborted(&world, HELD, async |world, chain| {
         world
             .client
             .cancel(chain)
@@ -101,7 +105,9 @@ pub async fn cancellation_aborts<F: PairFixture>(fixture: F) {
 pub async fn a_taken_lease_aborts<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     world.faults.fail_always(Verb::RenewLeases, Fault::Pretend);
-    let ended = aborted(&world, async |world, _| {
+    // Its end is waited for. What comes after it, the answer that it is lost, must not take as long.
+    let lease = LeaseSettings::of(ms(1_000)).renew_every(ms(30));
+    let ended = aborted(&world, lease, async |world, _| {
         world.reap_one("work").await;
         // Somebody else has it now.
         world.claim_and_die("work", ms(60_000)).await;
@@ -115,7 +121,7 @@ pub async fn a_taken_lease_aborts<F: PairFixture>(fixture: F) {
 /// A store that fails until the lease has run out aborts the attempt with `Error`.
 pub async fn a_failing_store_aborts_when_the_lease_is_over<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let ended = aborted(&world, async |world, _| {
+    let ended = aborted(&world, LeaseSettings::of(ms(90)), async |world, _| {
         world.faults.fail_always(Verb::RenewLeases, Fault::Before);
     })
     .await;
@@ -126,7 +132,7 @@ pub async fn a_failing_store_aborts_when_the_lease_is_over<F: PairFixture>(fixtu
 /// A store that does not answer until the lease has run out aborts the attempt with `Error`.
 pub async fn a_silent_store_aborts_when_the_lease_is_over<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let ended = aborted(&world, async |world, _| {
+    let ended = aborted(&world, LeaseSettings::of(ms(90)), async |world, _| {
         world.faults.fail_always(Verb::RenewLeases, Fault::Hang);
     })
     .await;
@@ -139,7 +145,7 @@ pub async fn a_job_lost_to_a_failing_store_comes_back<F: PairFixture>(fixture: F
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.faults.fail_always(Verb::RenewLeases, Fault::Before);
     let faults = world.faults.clone();
-    let worker = world.worker().lease(SHORT_LEASE).reap_interval(ms(30));
+    let worker = world.worker().lease(LeaseSettings::of(ms(60))).reap_interval(ms(30));
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let faults = faults.clone();
         async move {
@@ -164,7 +170,7 @@ pub async fn the_signal_can_be_polled<F: PairFixture>(fixture: F) {
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let reasons = Log::new();
     let log = reasons.clone();
-    let worker = world.worker().lease(SHORT_LEASE);
+    let worker = world.worker().lease(HELD);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let log = log.clone();
         async move {
@@ -202,7 +208,7 @@ pub async fn an_attempt_can_be_dropped_on_abort<F: PairFixture>(fixture: F) {
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let drops = Log::new();
     let log = drops.clone();
-    let worker = world.worker().lease(SHORT_LEASE).drop_on_abort();
+    let worker = world.worker().lease(HELD).drop_on_abort();
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let guard = OnDrop(log.clone());
         async move {

@@ -6,14 +6,24 @@ use queuert::adapter::StateAdapter;
 use queuert::{AbortReason, AttemptOutcome, Client, Error, Event, JobStatus, LeaseSettings, WorkerBuilder};
 
 use super::types::{FromHere, Shared, Work};
-use super::world::{Gate, Job, JobResult, Log, SHORT_LEASE, World, drain_events, eager, events_until, ms, soon, start};
+use super::world::{Gate, Job, JobResult, Log, World, drain_events, eager, events_until, ms, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
 
-/// A worker with a short lease that looks for expired ones all the time.
+/// A worker with a short lease that looks for expired ones all the time. For leases that are to be lost, or that nobody
+/// else looks for.
 fn impatient<S: StateAdapter>(client: &Client<S>) -> WorkerBuilder<S> {
-    eager(client).lease(SHORT_LEASE).reap_interval(ms(20))
+    vigilant(client).lease(LeaseSettings::of(ms(90)))
 }
+
+/// A worker that looks for expired leases all the time, and whose own do not expire.
+fn vigilant<S: StateAdapter>(client: &Client<S>) -> WorkerBuilder<S> {
+    eager(client).reap_interval(ms(20))
+}
+
+/// A lease that is renewed so often, and lasts so long after that, that no pause of a busy machine ends it. Short enough
+/// to wait for its end.
+const RENEWED: LeaseSettings = LeaseSettings::of(ms(1_500)).renew_every(ms(100));
 
 /// A lease is renewed while its attempt runs, so that nobody takes the job, however long it runs (LG6, I10).
 pub async fn a_lease_is_renewed_while_its_attempt_runs<F: PairFixture>(fixture: F) {
@@ -23,7 +33,8 @@ pub async fn a_lease_is_renewed_while_its_attempt_runs<F: PairFixture>(fixture: 
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let gate = Gate::closed();
     let held = gate.clone();
-    let workers = start(impatient(&world.client).process(move |job: Job<F, Work>| {
+    let worker = eager(&world.client).lease(RENEWED);
+    let workers = start(worker.process(move |job: Job<F, Work>| {
         let held = held.clone();
         async move {
             held.pass().await;
@@ -32,8 +43,8 @@ pub async fn a_lease_is_renewed_while_its_attempt_runs<F: PairFixture>(fixture: 
     }))
     .await;
     gate.arrived(1).await;
-    let thief = start(impatient(&other).process(|job: Job<F, Work>| async move { job.finish(2) })).await;
-    world.elapse(3 * SHORT_LEASE.duration).await;
+    let thief = start(vigilant(&other).process(|job: Job<F, Work>| async move { job.finish(2) })).await;
+    world.elapse(RENEWED.duration + ms(300)).await;
     gate.open();
     assert_eq!(world.output(&chain).await, 1);
     thief.stop().await;
@@ -115,7 +126,7 @@ pub async fn an_expired_lease_that_nobody_took_completes<F: PairFixture>(fixture
     .await;
     gate.arrived(1).await;
     let until = world.latest(&chain).await.lease.expect("it has a lease").until;
-    world.elapse(2 * SHORT_LEASE.duration).await;
+    world.elapse(ms(200)).await;
     let lease = world.latest(&chain).await.lease.expect("nobody took it");
     assert_eq!(lease.until, until, "it was not renewed");
     gate.open();
@@ -178,7 +189,7 @@ pub async fn a_stalled_attempt_is_taken_and_told<F: PairFixture>(fixture: F) {
     .await;
     world.until(&chain, JobStatus::Running).await;
     let held = gate.clone();
-    let healthy = start(impatient(&other).process(move |job: Job<F, Work>| {
+    let healthy = start(vigilant(&other).process(move |job: Job<F, Work>| {
         let held = held.clone();
         async move {
             held.pass().await;
@@ -251,7 +262,7 @@ where
     stall.arrived(1).await;
     let held = hold.clone();
     let healthy = start(
-        impatient(&other)
+        vigilant(&other)
             .process(move |job: Job<F, FromHere>| {
                 let held = held.clone();
                 async move {
@@ -378,7 +389,7 @@ pub async fn an_old_attempt_of_the_same_worker_is_refused<F: PairFixture>(fixtur
     let (old, new) = (Gate::closed(), Gate::closed());
     let signals = Log::new();
     let (hold_old, hold_new, log) = (old.clone(), new.clone(), signals.clone());
-    let worker = eager(&world.client).lease(SHORT_LEASE).concurrency(2);
+    let worker = eager(&world.client).lease(RENEWED).concurrency(2);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         log.add(job.signal());
         let (hold_old, hold_new) = (hold_old.clone(), hold_new.clone());
@@ -408,8 +419,8 @@ pub async fn an_old_attempt_of_the_same_worker_is_refused<F: PairFixture>(fixtur
     let ended: Vec<_> = seen.iter().filter_map(outcome).collect();
     assert_eq!(ended, [&AttemptOutcome::Aborted(AbortReason::TakenByAnotherWorker)]);
     // The new attempt keeps its lease, also against another process that wants it.
-    let thief = start(impatient(&other).process(|job: Job<F, Work>| async move { job.finish(99) })).await;
-    world.elapse(2 * SHORT_LEASE.duration).await;
+    let thief = start(vigilant(&other).process(|job: Job<F, Work>| async move { job.finish(99) })).await;
+    world.elapse(RENEWED.duration + ms(300)).await;
     assert!(!signals[1].is_aborted());
     new.open();
     assert_eq!(world.output(&chain).await, 2);
@@ -440,7 +451,7 @@ pub async fn a_long_transaction_keeps_its_job<F: PairFixture>(fixture: F) {
     .await;
     gate.arrived(1).await;
     let thief = start(impatient(&other).process(|job: Job<F, Work>| async move { job.finish(2) })).await;
-    world.elapse(2 * SHORT_LEASE.duration).await;
+    world.elapse(ms(300)).await;
     gate.open();
     assert_eq!(world.output(&chain).await, 1);
     workers.stop().await;

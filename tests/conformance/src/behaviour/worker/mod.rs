@@ -11,6 +11,7 @@ pub mod chains;
 pub mod draining;
 pub mod events;
 pub mod failures;
+pub mod hand_over;
 pub mod leases;
 pub mod middlewares;
 pub mod outages;
@@ -71,6 +72,14 @@ macro_rules! worker_behaviour {
                 one_worker_never_has_two_jobs,
                 a_job_that_was_claimed_ahead_goes_back_unspent,
                 a_job_that_was_claimed_ahead_and_lost_does_not_run,
+            }
+            hand_over {
+                a_chain_goes_on_without_another_claim,
+                a_step_of_somebody_else_is_left_to_them,
+                a_turn_has_an_end,
+                a_less_urgent_step_gets_in_line,
+                a_hand_over_whose_answer_is_lost_goes_on,
+                what_is_handed_over_while_stopping_goes_back,
             }
             scheduling {
                 a_delayed_chain_runs_when_it_is_due,

@@ -258,7 +258,7 @@ pub async fn a_savepoint_can_fail_alone<F: PairFixture>(fixture: F) {
         let undone = tx
             .savepoint(async |tx| {
                 client.start(Note { text: "undone".into() }).within(tx).await?;
-                Err::<(), _>(Error::MissingValue("reason"))
+                Err::<(), _>(Error::NoProcessor)
             })
             .await;
         assert!(undone.is_err());

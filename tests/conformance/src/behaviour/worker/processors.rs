@@ -134,7 +134,7 @@ pub async fn a_missing_value_is_a_failure_that_names_it<F: PairFixture>(fixture:
         .expect("the chain starts");
     let workers = start(world.worker().process(|job: Job<F, Work>| async move {
         let missing = job.get::<Forgotten>();
-        assert!(matches!(&missing, Err(Error::MissingValue(name)) if name.ends_with("Forgotten")));
+        assert!(matches!(&missing, Err(Error::MissingValue { wanted, .. }) if wanted.ends_with("Forgotten")));
         missing?;
         job.finish(0)
     }))

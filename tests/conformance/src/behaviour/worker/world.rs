@@ -7,7 +7,7 @@ use std::time::Duration;
 use queuert::adapter::{ClaimJobs, ClaimType, ReapLeases, ReapType, StateAdapter};
 use queuert::{
     Attempt, ChainHandle, ChainId, ChainRecord, Client, Entry, Event, EventStream, Fence, JobId, JobRecord, JobStatus,
-    LeaseSettings, RetryPolicy, WorkerBuilder, WorkerId, Workers,
+    RetryPolicy, WorkerBuilder, WorkerId, Workers,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -36,10 +36,6 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 
 /// Retries after a millisecond, so that cases need not wait.
 pub(crate) const SOON: RetryPolicy = RetryPolicy::new().initial(ms(1)).maximum(ms(5));
-
-/// Short enough that a case can wait for its end, and renewed so often that a busy machine, on which everybody stands still
-/// for a while, does not lose it.
-pub(crate) const SHORT_LEASE: LeaseSettings = LeaseSettings::of(ms(400)).renew_every(ms(30));
 
 /// Says that a case, or a part of it, was left out.
 pub(crate) fn skip(why: &str) {

@@ -1,0 +1,121 @@
+//! How fast jobs go, and how many can be begun before another claim could be answered.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What a process has seen of its jobs and its store. The figures steer how much is claimed at once and nothing else, so
+/// they are kept without locks, and a lost update does no harm.
+pub(crate) struct Pace {
+    workers: usize,
+    /// How long a job has a worker, in nanoseconds; none has ended yet while it is `UNKNOWN`.
+    occupied: AtomicU64,
+    /// How long a claim takes, in nanoseconds.
+    round_trip: AtomicU64,
+    /// Jobs begun since the last claim was answered, and in the time between the two answers before.
+    begun: AtomicUsize,
+    begun_before: AtomicUsize,
+}
+
+const UNKNOWN: u64 = u64::MAX;
+
+impl Pace {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            workers,
+            occupied: AtomicU64::new(UNKNOWN),
+            round_trip: AtomicU64::new(0),
+            begun: AtomicUsize::new(0),
+            begun_before: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many jobs, beyond those for idle workers, would be begun by the time a claim could be answered. Never more
+    /// than twice of what was begun between the last two answers, because a worker shares its processor with others.
+    pub(crate) fn ahead(&self) -> usize {
+        let occupied = self.occupied.load(Ordering::Relaxed);
+        if occupied == UNKNOWN {
+            return 0;
+        }
+        let each = self.round_trip.load(Ordering::Relaxed) / occupied.max(1);
+        let possible = usize::try_from(each).unwrap_or(usize::MAX).saturating_mul(self.workers);
+        possible.min(2 * self.begun_before.load(Ordering::Relaxed))
+    }
+
+    /// A job has a worker now.
+    pub(crate) fn begun(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It had it for this long.
+    pub(crate) fn ended(&self, occupied: Duration) {
+        update(&self.occupied, occupied);
+    }
+
+    /// A claim has been answered after this time.
+    pub(crate) fn claimed(&self, round_trip: Duration) {
+        update(&self.round_trip, round_trip);
+        let begun = self.begun.swap(0, Ordering::Relaxed);
+        self.begun_before.store(begun, Ordering::Relaxed);
+    }
+}
+
+/// A mean in which what was long ago counts less and less.
+fn update(mean: &AtomicU64, measured: Duration) {
+    let measured = u64::try_from(measured.as_nanos()).unwrap_or(UNKNOWN).min(UNKNOWN - 1);
+    let before = mean.load(Ordering::Relaxed);
+    let after = match before {
+        UNKNOWN | 0 => measured,
+        before => before - before / 8 + measured / 8,
+    };
+    mean.store(after, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(workers: usize, occupied: Duration, round_trip: Duration, begun: usize) -> Pace {
+        let pace = Pace::new(workers);
+        pace.ended(occupied);
+        for _ in 0..begun {
+            pace.begun();
+        }
+        pace.claimed(round_trip);
+        pace
+    }
+
+    const fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn nothing_is_claimed_ahead_of_jobs_that_take_longer_than_a_claim() {
+        assert_eq!(Pace::new(10).ahead(), 0, "before anything is known");
+        assert_eq!(pace(10, micros(1_001), micros(1_000), 100).ahead(), 0);
+    }
+
+    #[test]
+    fn what_would_be_begun_during_a_claim_is_claimed_ahead() {
+        assert_eq!(pace(10, micros(100), micros(1_000), 1_000).ahead(), 100);
+    }
+
+    #[test]
+    fn it_is_at_most_twice_of_what_was_begun_in_the_round_before() {
+        let pace = pace(10, micros(1), micros(1_000), 30);
+        assert_eq!(pace.ahead(), 60);
+        pace.claimed(micros(1_000));
+        assert_eq!(pace.ahead(), 0, "nothing was begun since");
+    }
+
+    #[test]
+    fn one_long_job_ends_it() {
+        let pace = pace(10, micros(10), micros(1_000), 1_000);
+        assert_eq!(pace.ahead(), 1_000);
+        pace.ended(Duration::from_secs(1));
+        assert_eq!(pace.ahead(), 0);
+        for _ in 0..150 {
+            pace.ended(micros(10));
+        }
+        assert!(pace.ahead() > 500, "and many short ones begin it again");
+    }
+}

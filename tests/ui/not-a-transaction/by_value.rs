@@ -1,0 +1,28 @@
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobTypes};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Fetch {
+    url: String,
+}
+#[derive(Serialize, Deserialize)]
+struct Store {
+    body: String,
+}
+
+#[derive(JobTypes)]
+enum Import {
+    #[job(entry, continues = [Store])]
+    Fetch(Fetch),
+    #[job(output = u64)]
+    Store(Store),
+}
+
+async fn start(client: &Client<MemoryState>) -> Result<(), Error> {
+    let tx = client.begin().await?;
+    client.start(Fetch { url: "it".into() }).within(tx).await?;
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,27 @@
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobTypes};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Fetch {
+    url: String,
+}
+#[derive(Serialize, Deserialize)]
+struct Store {
+    body: String,
+}
+
+#[derive(JobTypes)]
+enum Import {
+    #[job(entry, continues = [Store])]
+    Fetch(Fetch),
+    #[job(output = u64)]
+    Store(Store),
+}
+
+async fn start(client: &Client<MemoryState>) -> Result<u64, Error> {
+    let chain = client.start(Fetch { url: "it".into() });
+    client.wait(&chain).await
+}
+
+fn main() {}

@@ -1,0 +1,27 @@
+use queuert::memory::MemoryState;
+use queuert::{Client, Error, JobTypes};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Fetch {
+    url: String,
+}
+#[derive(Serialize, Deserialize)]
+struct Store {
+    body: String,
+}
+
+#[derive(JobTypes)]
+enum Import {
+    #[job(entry, continues = [Store])]
+    Fetch(Fetch),
+    #[job(output = u64)]
+    Store(Store),
+}
+
+async fn start(client: &Client<MemoryState>, fetch: Fetch) -> Result<(), Error> {
+    client.start(&fetch).await?;
+    Ok(())
+}
+
+fn main() {}
