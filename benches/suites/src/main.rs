@@ -83,10 +83,10 @@ fn run(options: &Options) -> Result<(), BoxError> {
     let suite = suite(options);
     let Some(name) = &options.case else {
         let results = measure::run(suite, options)?;
-        // Those of a quick look are not for the documentation.
-        let directory = match options.divide {
-            1 => PathBuf::from("docs"),
-            _ => std::env::temp_dir(),
+        // Those of a quick look, or of a part, are not for the documentation.
+        let directory = match options.divide == 1 && options.only.is_empty() {
+            true => PathBuf::from("docs"),
+            false => std::env::temp_dir(),
         };
         for plot in plot::write(&results, &directory)? {
             eprintln!("plotted: {}", plot.display());

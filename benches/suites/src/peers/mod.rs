@@ -63,14 +63,13 @@ impl Peer {
 }
 
 /// Each with its defaults at ten, and with its fastest settings at ten and at its best, where they differ.
-const DRAINS: [Peer; 15] = [
+const DRAINS: [Peer; 14] = [
     Peer::new("graphile-worker", "defaults", 10),
     Peer::new("graphile-worker", "fastest", 10),
     Peer::new("graphile-worker", "fastest", 100),
     Peer::new("pgqrs", "defaults", 10),
     Peer::new("pgqrs", "fastest", 10),
     Peer::new("awa", "defaults", 10),
-    Peer::new("awa", "fastest", 10),
     Peer::new("awa", "fastest", 200),
     Peer::new("apalis-postgres", "defaults", 10),
     Peer::new("apalis-postgres", "fastest", 10),

@@ -56,7 +56,8 @@ fn figures(name: &str, figure: Figure, windows: &[f64]) -> Vec<Figure> {
     let slowest = Figure {
         name: format!("{name}: slowest window / first"),
         unit: "share".to_owned(),
-        value: slowest / windows[0],
+        // A first window without any is one of a quick look.
+        value: slowest / windows[0].max(1.0),
         cost: None,
     };
     vec![figure, slowest]

@@ -49,6 +49,10 @@ pub(super) async fn run(
         }),
     };
     server.cost_since(&before, &mut whole).await?;
+    if let Some(cost) = &mut whole.cost {
+        // The processes and their connections have gone by now.
+        cost.connections = None;
+    }
     let finished = server.maker().count_finished().await?;
     if finished != done || done == 0 {
         return Err(format!("{done} jobs were processed, {finished} are finished").into());

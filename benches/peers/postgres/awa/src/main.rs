@@ -49,9 +49,14 @@ impl Peer for Awa {
 
     async fn open(url: &str, settings: &Settings) -> Result<Self, BoxError> {
         let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(url).await?;
-        migrations::run(&pool).await?;
-        let storage = QueueStorage::new(QueueStorageConfig::default())?;
-        storage.install(&pool).await?;
+        let migrated = pool.clone();
+        let storage = harness::on_one_thread(move || async move {
+            migrations::run(&migrated).await?;
+            let storage = QueueStorage::new(QueueStorageConfig::default())?;
+            storage.install(&migrated).await?;
+            Ok(storage)
+        });
+        let storage = storage.await?;
         Ok(Self {
             pool,
             storage: Arc::new(storage),

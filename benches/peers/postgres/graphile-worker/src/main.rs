@@ -55,7 +55,7 @@ impl Peer for Graphile {
 
     async fn open(url: &str, settings: &Settings) -> Result<Self, BoxError> {
         let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(url).await?;
-        let utils = WorkerUtils::new(pool.clone().into(), SCHEMA);
+        let utils = WorkerUtils::new(pool.clone(), SCHEMA);
         utils.migrate().await?;
         let settings = settings.clone();
         Ok(Self { pool, utils, settings })

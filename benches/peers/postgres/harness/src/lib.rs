@@ -83,6 +83,21 @@ pub trait Peer: Clone + Send + Sync + Sized + 'static {
     }
 }
 
+/// Runs what is not `Send` by the compiler's judgement, such as some libraries' migrations.
+///
+/// # Errors
+///
+/// What the work returned, or that it panicked.
+pub async fn on_one_thread<F, Fut, T>(work: F) -> Result<T, BoxError>
+where
+    F: FnOnce() -> Fut + Send + 'static,
+    Fut: Future<Output = Result<T, BoxError>>,
+    T: Send + 'static,
+{
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(work())).await?
+}
+
 /// The program of a peer: does what its command line says, and reports.
 pub fn main<P: Peer>() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -74,7 +74,8 @@ impl Peer for Underway {
 
     async fn open(url: &str, settings: &Settings) -> Result<Self, BoxError> {
         let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(url).await?;
-        underway::run_migrations(&pool).await?;
+        let migrated = pool.clone();
+        harness::on_one_thread(move || async move { Ok(underway::run_migrations(&migrated).await?) }).await?;
         let queue = Queue::builder().name("letters").pool(pool.clone()).build().await?;
         Ok(Self {
             chains: chains(&pool, None).await?,
