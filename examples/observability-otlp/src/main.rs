@@ -59,7 +59,7 @@ async fn charge(job: Attempt<Charge>) -> JobResult {
 }
 
 async fn invoice(job: Attempt<Invoice>) -> JobResult {
-    let total = job.blockers().iter().sum(); // linked to the traces of what it waited for
+    let total: u32 = job.blockers().iter().sum(); // linked to the traces of what it waited for
     tracing::info!(total, "invoiced");
     job.finish(total)
 }

@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .worker()
         .process(|job: Attempt<Resize>| async move {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            if job.picture % 10 == 0 && job.number() == 1 {
+            if job.picture.is_multiple_of(10) && job.number() == 1 {
                 return Err("the picture is upside down".into());
             }
             job.finish(())
