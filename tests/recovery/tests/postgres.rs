@@ -212,6 +212,11 @@ async fn restarted(how: Shutdown) {
     let kept = queue.start_in(1, &mut one).await;
     let mut other = queue.process(Role::Hangs).await;
     let also_kept = queue.start_in(2, &mut other).await;
+    // Claims do not wait for the disk, and a crash may forget those of its last moments: these are to be remembered.
+    sqlx::raw_sql("CHECKPOINT")
+        .execute(&mut queue.cluster.connect().await)
+        .await
+        .expect("a superuser may");
     // It comes back late.
     other.signal("STOP").await;
     queue.cluster.restart(how).await;
