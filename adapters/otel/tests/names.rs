@@ -7,7 +7,7 @@ use std::time::Duration;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use queuert::adapter::{Delivery, ObservabilityAdapter, QueueSample};
+use queuert::adapter::{Delivery, ObservabilityAdapter, QueueSample, ReapCause};
 use queuert::memory::{Attempt, MemoryState};
 use queuert::{AbortReason, AttemptOutcome, Client, Event, JobTypes, Timestamp, WorkerId};
 use queuert_otel::Otel;
@@ -173,6 +173,7 @@ async fn every_event() -> Vec<Event> {
             job,
             owner: worker.clone(),
             expired_at: Timestamp::from_micros(0),
+            cause: ReapCause::LeaseExpired,
             worker: worker.clone(),
         },
         Event::AttemptTimedOut {

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use queuert::adapter::{
-    Authority, ClaimJobs, ClaimType, NewChain, NewJob, ObservabilityAdapter, Outcome, Settled, Settlement, StateAdapter,
+    Authority, ClaimJobs, ClaimType, CommitSpan, Creation, NewChain, NewJob, ObservabilityAdapter, Outcome, Settled,
+    Settlement, StateAdapter,
 };
 use queuert::{Attempt, AttemptOutcome, ChainId, ChainRef, Client, Error, Fence, JobId, JobTypes, Payload, WorkerId};
 use queuert_fuzzing::{Stores, fuzz, lines, text};
@@ -125,6 +126,15 @@ fn any_payload_is_kept_and_contained() {
 struct Traced(String);
 
 impl ObservabilityAdapter for Traced {
+    fn creation_span(&self, _: &Creation<'_>) -> Option<Box<dyn CommitSpan>> {
+        Some(Box::new(Context(self.0.clone())))
+    }
+}
+
+/// What is stored with the jobs of that trace.
+struct Context(String);
+
+impl CommitSpan for Context {
     fn trace_context(&self) -> Option<String> {
         Some(self.0.clone())
     }
