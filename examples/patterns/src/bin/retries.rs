@@ -28,12 +28,12 @@
 //!   => fetched buggy
 //! gone: no retry would help
 //!   attempt 1
-//!   => chain <id> is dead: 404, no such page
+//!   => chain <id> is dead: 404, no such page; once that is mended, `retry` sends it on its way again
 //! down: fails until its attempts are used up
 //!   attempt 1
 //!   attempt 2, after: the server is down
 //!   attempt 3, after: the server is down
-//!   => chain <id> is dead: the server is down
+//!   => chain <id> is dead: the server is down; once that is mended, `retry` sends it on its way again
 //! Dead chains:
 //!   gone: 404, no such page
 //!   down: the server is down
