@@ -131,7 +131,7 @@ async fn run<S: StateAdapter>(runtime: Arc<Runtime<S>>, mut attempt: Attempt<S>,
             biased;
             // Lost while it waited: somebody else has it, and it would run for nothing.
             _ = attempt.aborted() => return,
-            turn = place.take(&runtime.stop) => turn,
+            turn = place.take(&runtime.stop, || runtime.health.is_degraded()) => turn,
         };
         let Turn::Now(slot) = turn else {
             // Claimed too late, or too far ahead: it has not begun, so it goes back as it was.

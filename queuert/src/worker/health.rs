@@ -52,6 +52,11 @@ impl HealthKeeper {
         self.sender.subscribe()
     }
 
+    /// Whether the store failed the last time that it was asked for something.
+    pub(crate) fn is_degraded(&self) -> bool {
+        matches!(*self.sender.borrow(), Health::Degraded { .. })
+    }
+
     pub(crate) fn failed(&self, operation: &'static str, error: &StateError) {
         let text = report(error);
         let first = {

@@ -20,9 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::pace::Pace;
 
-/// How long a claimed job waits for a worker before it goes back: far longer than the wait that [`Pace`] allows for, far
-/// shorter than a person would notice.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a claimed job waits for a worker before it goes back: far longer than the wait that [`Pace`] allows for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most jobs that are claimed, running or not yet written, unless there are more workers than that: what is run
 /// again, at most, after a crash in the middle of many short jobs.
@@ -129,14 +128,20 @@ pub(crate) enum Turn {
 }
 
 impl Place {
-    /// Waits for a worker.
-    pub(crate) async fn take(self, stop: &CancellationToken) -> Turn {
+    /// Waits for a worker. While `all_wait`, because the store is away and holds up the workers, nothing is gained by going
+    /// back.
+    pub(crate) async fn take(self, stop: &CancellationToken, all_wait: impl Fn() -> bool) -> Turn {
         let slots = &self.0;
         let too_long = async {
             if slots.strict() {
                 std::future::pending().await
-            } else {
+            }
+            // Who was held up has a whole period after it.
+            let mut held_up = true;
+            while held_up {
+                held_up = all_wait();
                 tokio::time::sleep(PATIENCE).await;
+                held_up |= all_wait();
             }
         };
         let permit = tokio::select! {
@@ -201,7 +206,7 @@ mod tests {
 
     async fn take(slots: &Arc<Slots>) -> Slot {
         let never = CancellationToken::new();
-        match slots.line_up().take(&never).await {
+        match slots.line_up().take(&never, || false).await {
             Turn::Now(slot) => slot,
             Turn::GoBack => panic!("a worker is free"),
         }
@@ -213,7 +218,7 @@ mod tests {
         assert_eq!(slots.demand().await, 3);
         let place = slots.line_up();
         assert_eq!(slots.demand().await, 2);
-        let slot = place.take(&CancellationToken::new()).await;
+        let slot = place.take(&CancellationToken::new(), || false).await;
         assert_eq!(slots.demand().await, 2);
         drop(slot);
         assert_eq!(slots.demand().await, 3);
@@ -227,7 +232,7 @@ mod tests {
         let ending = slots.ending(Some(first));
         assert_eq!(slots.demand().await, 1);
         let never = CancellationToken::new();
-        let mut second = std::pin::pin!(slots.line_up().take(&never));
+        let mut second = std::pin::pin!(slots.line_up().take(&never, || false));
         assert!(second.as_mut().now_or_never().is_none(), "one worker has one job");
         assert_eq!(slots.demand().now_or_never(), None, "it has been asked for");
         drop(ending);
@@ -282,9 +287,20 @@ mod tests {
     async fn who_waits_too_long_for_a_worker_goes_back() {
         let slots = Arc::new(Slots::new(2));
         let _both = (take(&slots).await, take(&slots).await);
-        let turn = slots.line_up().take(&CancellationToken::new()).await;
+        let turn = slots.line_up().take(&CancellationToken::new(), || false).await;
         assert!(matches!(turn, Turn::GoBack));
         assert_eq!(slots.demand().now_or_never(), None, "and its workers are still busy");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_with_everybody_stays_until_a_while_after() {
+        let slots = Arc::new(Slots::new(2));
+        let _both = (take(&slots).await, take(&slots).await);
+        let begun = Instant::now();
+        let away = || begun.elapsed() < 10 * PATIENCE;
+        let turn = slots.line_up().take(&CancellationToken::new(), away).await;
+        assert!(matches!(turn, Turn::GoBack));
+        assert!(begun.elapsed() >= 11 * PATIENCE, "{:?}", begun.elapsed());
     }
 
     #[tokio::test]
@@ -292,7 +308,7 @@ mod tests {
         let slots = Arc::new(Slots::new(1));
         let stop = CancellationToken::new();
         stop.cancel();
-        assert!(matches!(slots.line_up().take(&stop).await, Turn::GoBack));
+        assert!(matches!(slots.line_up().take(&stop, || false).await, Turn::GoBack));
         assert_eq!(slots.demand().await, 1, "its place is given up");
     }
 }

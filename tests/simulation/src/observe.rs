@@ -79,6 +79,10 @@ fn describe(history: &mut History, event: &Event) -> String {
         Event::JobCompleted { job, continued, .. } => {
             format!("completed {} (continued: {continued})", history.job(job.id))
         }
+        // Without its duration: a chain that is completed from outside measures that with the process's clock.
+        Event::ChainCompleted { chain, type_name, .. } => {
+            format!("chain {type_name} {} completed", history.job(chain.first_job()))
+        }
         other => format!("{other:?}"),
     }
 }
