@@ -155,9 +155,13 @@ impl Audit<'_> {
         for (key, mut chains) in keys {
             chains.sort_by_key(|chain| chain.created_at);
             for pair in chains.windows(2) {
-                let after = |ended: Timestamp, begun: Timestamp| ended > begun.saturating_add(slack);
+                let open_at = |chain: &ChainRecord, time: Timestamp| {
+                    chain.ended_at.is_none_or(|ended| ended > time.saturating_add(slack))
+                };
+                // With wrong clocks nobody knows which came first: they overlap for sure if neither order explains them.
                 if let [first, second] = pair
-                    && first.ended_at.is_none_or(|ended| after(ended, second.created_at))
+                    && open_at(first, second.created_at)
+                    && open_at(second, first.created_at)
                 {
                     let what = format!("chain {} of `{key}` was still open when it began", first.id);
                     self.broken("deduplication", second.id, what);
