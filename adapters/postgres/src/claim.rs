@@ -8,10 +8,12 @@ use queuert::adapter::{
     SampleQueues,
 };
 use queuert::{AbortReason, AttemptError, Fence, JobId, JobStatus, StateError, Timestamp};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::change::{Change, Destination};
 use crate::core::{Core, count};
+use crate::horizon::Look;
 use crate::presence;
 use crate::query::{blockers_of, stored_jobs};
 use crate::row::{self, JOB_COLUMNS, StoredJob};
@@ -35,15 +37,23 @@ const FARTHEST: usize = 1_000_000;
 /// any limit would sort the backlog. If a job has become due that still lies apart, nothing is taken, unless told so
 /// ($6): it must be moved over first, or the order would be wrong.
 ///
-/// $1 types, $2 how many, $3 leases, $4 worker, $5 fence. Columns of a job, then the rank, the time, when the next job
-/// is due that lies apart, and, if fewer than asked for were taken, how many rows there were. One row without a job if
-/// there is none.
+/// $1 types, $2 how many, $3 leases, $4 worker, $5 fence, $7 and $8 the rank and the time before which nothing is looked for
+/// (see `horizon`). Columns of a job, then the rank, the time, when the next job is due that lies apart, how many rows
+/// there were if fewer than asked for were taken, and how many index entries were read, of jobs that are ready and of those
+/// that lie apart. One row without a job if there is none.
+///
+/// The server counts entries per session, so they are counted before and after: the first branch begins when the clock has
+/// been read.
 pub(crate) fn statement(types: usize, reach: usize) -> String {
     let branches: Vec<String> = (1..=types)
         .map(|place| {
+            let from = match place {
+                1 => "(SELECT CASE WHEN clock.entries >= 0 THEN $7::bigint END FROM clock)",
+                _ => "$7::bigint",
+            };
             format!(
                 "(SELECT r.ctid AS tid, r.rank, r.id FROM {{schema}}.ready AS r WHERE r.type_id = ($1::integer[])[{place}] \
-                 ORDER BY r.rank, r.id LIMIT {reach})"
+                 AND r.rank >= {from} ORDER BY r.rank, r.id LIMIT {reach})"
             )
         })
         .collect();
@@ -52,10 +62,12 @@ pub(crate) fn statement(types: usize, reach: usize) -> String {
         // A claim that is forgotten in a crash of the server is a job that is ready again, and the fence refuses the
         // old attempt: no reason to wait for the disk.
         "WITH clock AS MATERIALIZED (\
-         SELECT {{now}} AS now, set_config('synchronous_commit', 'off', true) AS quick), \
-         ahead AS MATERIALIZED (SELECT min(x.at) AS at FROM unnest($1::integer[]) AS t(id) CROSS JOIN LATERAL (\
-         SELECT l.scheduled_at AS at FROM {{schema}}.later AS l WHERE l.type_id = t.id \
-         ORDER BY l.scheduled_at LIMIT 1) AS x), \
+         SELECT {{now}} AS now, set_config('synchronous_commit', 'off', true) AS quick, \
+         pg_stat_get_xact_tuples_returned(E'{{schema_text}}.ready_claim'::regclass) AS entries, \
+         pg_stat_get_xact_tuples_returned(E'{{schema_text}}.later_due'::regclass) AS entries_apart), \
+         ahead AS MATERIALIZED (SELECT min(x.at) AS at FROM clock CROSS JOIN unnest($1::integer[]) AS t(id) \
+         CROSS JOIN LATERAL (SELECT l.scheduled_at AS at FROM {{schema}}.later AS l WHERE l.type_id = t.id \
+         AND l.scheduled_at >= $8::bigint ORDER BY l.scheduled_at LIMIT 1) AS x), \
          m AS MATERIALIZED (SELECT b.tid FROM ({branches}) AS b ORDER BY b.rank, b.id LIMIT {reach}), \
          d AS (DELETE FROM {{schema}}.ready WHERE ctid = ANY (ARRAY(\
          SELECT l.tid FROM m CROSS JOIN LATERAL (\
@@ -70,7 +82,9 @@ pub(crate) fn statement(types: usize, reach: usize) -> String {
          SELECT c.id, c.leased_until, c.scheduled_at, c.claimed_at, c.type_id, c.attempt + 1, c.claims + 1, c.priority, \
          c.awaited, $5::uuid, $4::text, c.settled_fence FROM c) \
          SELECT x.*, clock.now, ahead.at, CASE WHEN (SELECT count(*) FROM d) < $2::bigint \
-         THEN (SELECT count(*) FROM m) END FROM clock CROSS JOIN ahead LEFT JOIN (\
+         THEN (SELECT count(*) FROM m) END, pg_stat_get_xact_tuples_returned(E'{{schema_text}}.ready_claim'::regclass) - clock.entries, \
+         pg_stat_get_xact_tuples_returned(E'{{schema_text}}.later_due'::regclass) - clock.entries_apart \
+         FROM clock CROSS JOIN ahead LEFT JOIN (\
          SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text AS output, 2 AS status, \
          j.priority, c.attempt + 1 AS attempt, c.claims + 1 AS claims, j.max_attempts, j.created_at, c.scheduled_at, \
          c.claimed_at AS started_at, NULL::bigint AS ended_at, NULL::text AS completed_by, e.attempt AS failed, \
@@ -242,13 +256,19 @@ async fn take(
     anyway: bool,
 ) -> Result<Taken, StateError> {
     let leases = types.iter().map(|claimed| micros(claimed.lease));
+    let begun = Instant::now();
+    let (ready_from, later_from) = core.horizons.of(numbers, |horizon| {
+        (horizon.ready.from(begun), horizon.later.from(begun))
+    });
     let statement = query(&core.claim_statement(numbers.len(), reach))
         .bind(numbers.to_vec())
         .bind(count(claim.limit))
         .bind(leases.collect::<Vec<i64>>())
         .bind(claim.worker.as_str().to_owned())
         .bind(claim.fence.as_uuid())
-        .bind(anyway);
+        .bind(anyway)
+        .bind(ready_from)
+        .bind(later_from);
     let mut rows = session.fetch(statement).await?;
     let Some(any) = rows.first() else {
         return Err(crate::error::corrupt("a claim has no answer"));
@@ -259,6 +279,7 @@ async fn take(
         ahead: row::time(any, JOB_COLUMNS + 2)?,
         seen: row::get::<Option<i64>>(any, JOB_COLUMNS + 3)?.map(|seen| usize::try_from(seen).unwrap_or_default()),
     };
+    let read: (i64, i64) = (row::get(any, JOB_COLUMNS + 4)?, row::get(any, JOB_COLUMNS + 5)?);
     if row::get::<Option<Uuid>>(any, 0)?.is_none() {
         rows.clear();
     }
@@ -266,6 +287,30 @@ async fn take(
     for (found, stored) in rows.iter().zip(jobs) {
         taken.jobs.push((row::get(found, JOB_COLUMNS)?, stored));
     }
+    // Jobs that are due and lie apart have kept it from taking any, or whatever is in reach is locked.
+    let due = taken.ahead.filter(|ahead| *ahead <= taken.now);
+    let blind = (due.is_some() && !anyway) || taken.seen == Some(reach);
+    let all_taken = match taken.jobs.len() < claim.limit {
+        true => Some(taken.now.as_micros()),
+        false => taken.jobs.iter().map(|(rank, _)| *rank).max(),
+    };
+    let took = begun.elapsed();
+    let ready = Look {
+        from: ready_from,
+        vain: read.0 - count(taken.jobs.len() + numbers.len()),
+        taken: all_taken.filter(|_| !blind),
+        took,
+    };
+    let later = Look {
+        from: later_from,
+        vain: read.1 - count(numbers.len()),
+        taken: Some(due.unwrap_or(taken.now).as_micros()),
+        took,
+    };
+    core.horizons.of(numbers, |horizon| {
+        horizon.ready.looked(ready, begun + took);
+        horizon.later.looked(later, begun + took);
+    });
     Ok(taken)
 }
 
@@ -276,9 +321,20 @@ pub(crate) fn micros(duration: Duration) -> i64 {
 /// Moves over what has become due.
 async fn promote(session: &mut Session<'_>, core: &Core, types: &[i32]) -> Result<(), StateError> {
     for _ in 0..PROMOTIONS {
-        let promote = query(&core.sql.promote).bind(types.to_vec()).bind(core.step());
+        let from = core.horizons.of(types, |horizon| horizon.later.from(Instant::now()));
+        let promote = query(&core.sql.promote)
+            .bind(types.to_vec())
+            .bind(core.step())
+            .bind(from);
         let rows = session.fetch(promote).await?;
         let moved = rows.first().map(|found| row::get::<i64>(found, 0)).transpose()?;
+        let first = rows
+            .first()
+            .map(|found| row::get::<Option<i64>>(found, 1))
+            .transpose()?;
+        if let Some(first) = first.flatten() {
+            core.horizons.of(types, |horizon| horizon.ready.put(first));
+        }
         if moved.unwrap_or_default() < PROMOTED_AT_ONCE {
             break;
         }

@@ -8,6 +8,7 @@ use queuert::{StateError, Timestamp};
 use sqlx::{AssertSqlSafe, PgPool, SqlSafeStr, SqlStr};
 
 use crate::claim;
+use crate::horizon::Horizons;
 use crate::locked_jobs::LockedJobs;
 use crate::row;
 use crate::session::{Session, query};
@@ -26,10 +27,14 @@ pub(crate) struct Core {
     pub(crate) ageing_step: Duration,
     /// The schema's name, quoted.
     schema: String,
+    /// The same as it is written inside of `E''`.
+    schema_text: String,
     /// Statements whose text depends on the call, by their template.
     rendered: Mutex<HashMap<String, SqlStr>>,
     /// Claims by the number of types and of rows to look at.
     claims: Mutex<HashMap<(usize, usize), SqlStr>>,
+    /// Where claims begin to look.
+    pub(crate) horizons: Horizons,
     /// Jobs whose ends came upon somebody's lock.
     pub(crate) locked: LockedJobs,
     /// Settlements by what is in the batch.
@@ -42,9 +47,11 @@ impl Core {
             pool,
             sql: Statements::new(schema),
             types: Types::default(),
+            horizons: Horizons::default(),
             locked: LockedJobs::default(),
             ageing_step,
             schema: quote(schema),
+            schema_text: escape(&quote(schema)),
             rendered: Mutex::default(),
             claims: Mutex::default(),
             settlements: Mutex::default(),
@@ -77,7 +84,12 @@ impl Core {
 
     /// The same without remembering it.
     pub(crate) fn complete(&self, template: &str) -> SqlStr {
-        let text = template.replace("{now}", NOW).replace("{schema}", &self.schema);
+        // The name comes last and is not searched, because it may look like anything.
+        let parts = template.split("{schema}").map(|part| {
+            let part = part.replace("{now}", NOW);
+            part.replace("{schema_text}", &self.schema_text)
+        });
+        let text = parts.collect::<Vec<_>>().join(&self.schema);
         AssertSqlSafe(text).into_sql_str()
     }
 
@@ -96,6 +108,11 @@ impl Core {
 /// A name as Postgres reads it back, whatever is in it.
 pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text as it is written inside of `E''`.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\'', "''")
 }
 
 pub(crate) fn count(number: usize) -> i64 {

@@ -35,7 +35,8 @@ async fn explain(schema: &Schema, state: &PostgresState) -> serde_json::Value {
         .expect("the type has a number");
     let text = format!(
         "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name}(\
-         ARRAY[{number}], {CLAIMED}, ARRAY[60000000]::bigint[], 'planner', gen_random_uuid(), false)"
+         ARRAY[{number}], {CLAIMED}, ARRAY[60000000]::bigint[], 'planner', gen_random_uuid(), false, \
+         -9223372036854775808, -9223372036854775808)"
     );
     sqlx::raw_sql("BEGIN")
         .execute(&mut *connection)

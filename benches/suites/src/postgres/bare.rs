@@ -83,7 +83,9 @@ impl Bare {
             .bind(vec![i64::try_from(LEASE.as_micros())?])
             .bind(WORKER)
             .bind(fence)
-            .bind(false);
+            .bind(false)
+            .bind(i64::MIN)
+            .bind(i64::MIN);
         let rows = claim.fetch_all(connection).await?;
         // One row without a job if there is none.
         let ids = rows

@@ -171,7 +171,8 @@ impl Flat {
         let lease = LEASE.as_micros();
         let text = format!(
             "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name}(\
-             ARRAY[{number}], {CLAIMED}, ARRAY[{lease}]::bigint[], 'benchmark', gen_random_uuid(), false)"
+             ARRAY[{number}], {CLAIMED}, ARRAY[{lease}]::bigint[], 'benchmark', gen_random_uuid(), false, \
+         -9223372036854775808, -9223372036854775808)"
         );
         // What it did is undone, as a crash would undo it.
         sqlx::raw_sql("BEGIN").execute(&mut *connection).await?;

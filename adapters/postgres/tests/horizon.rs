@@ -1,0 +1,186 @@
+//! Claims while somebody holds an old snapshot: rows that were claimed since cannot be swept, and claims do not read past
+//! all of them again and again.
+
+mod support;
+
+use std::time::Duration;
+
+use postgres_support::Cluster;
+use queuert::adapter::{ClaimJobs, ClaimType, NewChain, NewJob, StateAdapter};
+use queuert::{Fence, JobId, Payload, Schedule, WorkerId};
+use queuert_postgres::PostgresState;
+use sqlx::{AssertSqlSafe, PgConnection};
+use support::Schema;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// Rows that nobody can take any more and nobody can sweep.
+const GONE: i64 = 50_000;
+
+struct Queue {
+    schema: Schema,
+    state: PostgresState,
+    /// Holds the snapshot.
+    holder: PgConnection,
+    _cluster: Cluster,
+}
+
+/// A queue in which much has been claimed since somebody made a snapshot.
+async fn crowded() -> Queue {
+    // A server of its own, because a snapshot holds up the sweepers of everybody.
+    let cluster = Cluster::launch().await;
+    let schema = Schema::on(cluster.url());
+    let state = schema.state().await;
+    start(&state, Schedule::Now).await;
+    assert_eq!(claim(&state).await, 1);
+    let mut holder = schema.connection().await;
+    schema
+        .run(
+            &mut holder,
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {schema}.job_type",
+        )
+        .await;
+    let mut connection = schema.connection().await;
+    for table in ["ready", "later"] {
+        let rank = if table == "ready" { "rank, " } else { "" };
+        let value = if table == "ready" { "at, " } else { "" };
+        let fill = format!(
+            "INSERT INTO {{schema}}.{table} (id, {rank}scheduled_at, type_id, attempt, claims, priority, awaited) \
+             SELECT gen_random_uuid(), {value}at, t.id, 0, 0, 0, false FROM {{schema}}.job_type AS t, \
+             (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 60000000 + n AS at \
+             FROM generate_series(1, {GONE}) AS n) AS x WHERE t.name = 'mine'; DELETE FROM {{schema}}.{table}"
+        );
+        schema.run(&mut connection, &fill).await;
+    }
+    Queue {
+        schema,
+        state,
+        holder,
+        _cluster: cluster,
+    }
+}
+
+async fn start(state: &PostgresState, schedule: Schedule) -> JobId {
+    let id = JobId::from_uuid(Uuid::from_u128(fastrand::u128(..)));
+    let mut job = NewJob::new(id, "mine", Payload::from_text("1"));
+    job.schedule = schedule;
+    state
+        .create_chains(None, &[NewChain::new(job)])
+        .await
+        .expect("the store is well")
+        .expect("no refusal");
+    id
+}
+
+async fn claim(state: &PostgresState) -> usize {
+    let types = vec![ClaimType {
+        name: "mine".into(),
+        lease: Duration::from_secs(60),
+    }];
+    let fence = Fence::from_uuid(Uuid::from_u128(fastrand::u128(..)));
+    let claim = ClaimJobs::new(types, 10, WorkerId::new("claimer"), fence);
+    state.claim_jobs(&claim).await.expect("the store is well").jobs.len()
+}
+
+impl Queue {
+    /// How many entries of an index have been read, ever.
+    async fn read(&self, index: &str) -> i64 {
+        // A session tells what it has counted at most once a second, or when it ends.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        claim(&self.state).await;
+        let mut connection = self.schema.connection().await;
+        let text = format!(
+            "SELECT idx_tup_read FROM pg_stat_all_indexes WHERE schemaname = '{}' AND indexrelname = '{index}'",
+            self.schema.name()
+        );
+        sqlx::query_scalar(AssertSqlSafe(text))
+            .fetch_one(&mut connection)
+            .await
+            .expect("the server counts")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_do_not_read_past_what_is_gone_again_and_again() {
+    const CLAIMS: i64 = 200;
+    let queue = crowded().await;
+    let before = [queue.read("ready_claim").await, queue.read("later_due").await];
+    for _ in 0..CLAIMS {
+        start(&queue.state, Schedule::Now).await;
+        assert_eq!(claim(&queue.state).await, 1, "what is new is found at once");
+    }
+    let after = [queue.read("ready_claim").await, queue.read("later_due").await];
+    for (before, after) in before.into_iter().zip(after) {
+        let read = after - before;
+        // Everything is looked at from time to time, for a small part of the time that claims take.
+        assert!(read < CLAIMS * GONE / 4, "{read} entries were read");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_becomes_due_is_found() {
+    let queue = crowded().await;
+    for _ in 0..5 {
+        claim(&queue.state).await;
+    }
+    let delay = Duration::from_millis(300);
+    start(&queue.state, Schedule::After(delay)).await;
+    let begun = Instant::now();
+    while claim(&queue.state).await == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it was never found");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A job that is as urgent as if it had waited for an hour.
+async fn start_far_behind(queue: &Queue, connection: &mut PgConnection) {
+    let id = start(&queue.state, Schedule::Now).await.as_uuid();
+    let hour = format!("UPDATE {{schema}}.ready SET rank = rank - 3600000000 WHERE id = '{id}'");
+    queue.schema.run(connection, &hour).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_turns_up_far_behind_is_found() {
+    let queue = crowded().await;
+    for _ in 0..5 {
+        claim(&queue.state).await;
+    }
+    let mut connection = queue.schema.connection().await;
+    start_far_behind(&queue, &mut connection).await;
+    let begun = Instant::now();
+    while claim(&queue.state).await == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it was never found");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_order_is_exact_again_when_the_snapshot_has_gone() {
+    let mut queue = crowded().await;
+    for _ in 0..5 {
+        claim(&queue.state).await;
+    }
+    queue.schema.run(&mut queue.holder, "ROLLBACK").await;
+    let mut connection = queue.schema.connection().await;
+    let begun = Instant::now();
+    // Everything is looked at again within seconds, and from then on by every claim.
+    let mut in_a_row = 0;
+    while in_a_row < 20 {
+        for table in ["ready", "later"] {
+            let vacuum = format!("VACUUM {{schema}}.{table}");
+            queue.schema.run(&mut connection, &vacuum).await;
+        }
+        start(&queue.state, Schedule::Now).await;
+        start_far_behind(&queue, &mut connection).await;
+        in_a_row = if claim(&queue.state).await == 2 {
+            in_a_row + 1
+        } else {
+            0
+        };
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "claims still begin behind it"
+        );
+        while claim(&queue.state).await > 0 {}
+    }
+}
