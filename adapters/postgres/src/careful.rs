@@ -8,10 +8,10 @@ use queuert::{AttemptError, ChainId, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::change::{Change, Destination};
-use crate::claim::{Standing, lost, standings};
 use crate::core::{Core, integer};
 use crate::create::{NewRow, write};
 use crate::error::corrupt;
+use crate::lease::{Standing, lost, standings};
 use crate::lock::Locked;
 use crate::lock_set::{Scope, lock};
 use crate::row::{self, StoredJob};

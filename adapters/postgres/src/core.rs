@@ -119,6 +119,11 @@ pub(crate) fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// As the tables keep it.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
 /// Attempts and the like are kept in four bytes.
 pub(crate) fn integer(number: impl TryInto<i32>) -> i32 {
     number.try_into().unwrap_or(i32::MAX)

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::claim::micros;
+use crate::core::micros;
 
 /// Entries read in vain that are worth it: about as long as a claim takes otherwise.
 const MANY: i64 = 1_000;

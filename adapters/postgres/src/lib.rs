@@ -67,6 +67,7 @@ mod create;
 mod error;
 mod horizon;
 mod lanes;
+mod lease;
 mod lifeline;
 mod lock;
 mod lock_set;

@@ -10,11 +10,11 @@ use uuid::Uuid;
 
 use crate::careful::settle_carefully;
 use crate::change::storable;
-use crate::claim::{Standing, held, micros, standings};
 use crate::connect::Access;
-use crate::core::Core;
+use crate::core::{Core, micros};
 use crate::create::{split, taken, writable};
 use crate::error::{has_code, translate};
+use crate::lease::{Standing, held, standings};
 use crate::row;
 use crate::session::{Session, query};
 use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, RELEASE, RETRY, SNOOZE, Shape};

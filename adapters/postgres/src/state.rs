@@ -22,7 +22,7 @@ use crate::presence::Presence;
 use crate::session::Session;
 use crate::starts::{self, Answer, Starts, Way};
 use crate::transaction::{PostgresTransaction, Work};
-use crate::{claim, create, operate, query, settle};
+use crate::{claim, create, lease, operate, query, settle};
 
 /// Keeps jobs and chains in a Postgres database. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -303,7 +303,7 @@ impl StateAdapter for PostgresState {
             return Ok(Vec::new());
         }
         let mut work = Work::single(&self.inner.access).await?;
-        let renewed = claim::renew(&mut work.session(), &self.inner.core, renewals).await?;
+        let renewed = lease::renew(&mut work.session(), &self.inner.core, renewals).await?;
         work.finish().await?;
         Ok(renewed)
     }
@@ -330,14 +330,14 @@ impl StateAdapter for PostgresState {
         }
         // Most sweeps find nothing, and need no transaction for it.
         let mut work = Work::single(&self.inner.access).await?;
-        let expired = claim::has_expired(&mut work.session(), &self.inner.core, reap).await?;
+        let expired = lease::has_expired(&mut work.session(), &self.inner.core, reap).await?;
         work.finish().await?;
         let dead = self.inner.presence.as_ref().map(Presence::deaths).unwrap_or_default();
         if !expired && dead.is_empty() {
             return Ok(Vec::new());
         }
         let mut work = Work::atomic(&self.inner.access).await?;
-        let reaped = claim::reap(&mut work.session(), &self.inner.core, reap, &dead).await?;
+        let reaped = lease::reap(&mut work.session(), &self.inner.core, reap, &dead).await?;
         work.finish().await?;
         Ok(reaped)
     }
@@ -358,7 +358,7 @@ impl StateAdapter for PostgresState {
         job: JobId,
         fence: Fence,
     ) -> Result<Result<(), AbortReason>, StateError> {
-        claim::hold(&mut Session::of_caller(connection), &self.inner.core, job, fence).await
+        lease::hold(&mut Session::of_caller(connection), &self.inner.core, job, fence).await
     }
 
     async fn lock_chain(&self, connection: &mut PgConnection, chain: ChainId) -> Result<Option<JobRecord>, StateError> {

@@ -9,10 +9,10 @@ use queuert::{ChainId, JobId, JobStatus, StateError};
 use uuid::Uuid;
 
 use crate::careful::{authorise, change, outdated, settle_carefully, try_lock_dependants, unblock};
-use crate::claim::{lost, standings};
 use crate::connect::Access;
 use crate::core::Core;
 use crate::error::corrupt;
+use crate::lease::{lost, standings};
 use crate::lock::Locked;
 use crate::lock_set::chains_of;
 use crate::row::StoredJob;
