@@ -89,6 +89,11 @@ fn of_code(code: &str) -> (StateErrorKind, &'static str) {
             "a text cannot be stored: Postgres keeps no NUL characters, and this database needs UTF8 as its encoding",
         ),
         "54000" | "54001" => (Corrupt, "a value is too large for the database"),
+        // By `idle_in_transaction_session_timeout`, or, from Postgres 17 on, `transaction_timeout`.
+        "25P03" | "25P04" => (
+            Transient,
+            "the server ended the session because its transaction took too long; shorten it, or allow more time",
+        ),
         "57014" => (
             Transient,
             "the statement was cancelled, by `statement_timeout` or by an administrator",

@@ -1,5 +1,7 @@
 //! How many connections a process that works has, and who waits for whom.
 
+mod support;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use postgres_support::Cluster;
 use queuert::adapter::{Maintain, StateAdapter};
-use queuert::{Event, JobStatus, JobTypes, WorkerId};
+use queuert::{Error, Event, JobStatus, JobTypes, StateErrorKind, WorkerId};
 use queuert_postgres::{Attempt, Client, PostgresNotify, PostgresState};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -281,4 +283,32 @@ async fn a_begin_that_is_given_up_leaves_no_transaction_open() {
         assert_eq!(seen, 1, "it is committed");
     }
     assert_eq!(ask(&mut watch, "state LIKE 'idle in transaction%'").await, 0);
+}
+
+/// A program that was kept from running for too long goes on as after any other failure of the server.
+#[tokio::test]
+async fn a_session_that_the_server_ended_for_its_idle_transaction_is_a_passing_failure() {
+    let schema = support::Schema::new();
+    let impatient = schema
+        .connect_options()
+        .options([("idle_in_transaction_session_timeout", "50ms")]);
+    let state = schema
+        .options()
+        .connect_with(impatient)
+        .await
+        .expect("the test server can be used");
+    let client = Client::builder(state).build();
+    let mut tx = client.begin().await.expect("the store is well");
+    let started = client.start(Nothing(1)).within(&mut tx).await;
+    started.expect("the store is well");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let error = client
+        .start(Nothing(2))
+        .within(&mut tx)
+        .await
+        .expect_err("it has ended");
+    match error {
+        Error::State(error) => assert_eq!(error.kind(), StateErrorKind::Transient, "{error:?}"),
+        other => panic!("{other:?}"),
+    }
 }

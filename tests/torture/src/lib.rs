@@ -55,11 +55,15 @@ pub async fn run(arguments: &[String]) -> Result<bool> {
             Ok(true)
         }
         ["check", "sqlite", url, directory] => {
-            Ok(check::check::<SqliteState>(url, Path::new(directory)).await?.is_empty())
+            let rules = check::check::<SqliteState>(url, Path::new(directory)).await?;
+            torture::tell(rules.is_empty());
+            Ok(rules.is_empty())
         }
-        ["check", "postgres", url, directory] => Ok(check::check::<PostgresState>(url, Path::new(directory))
-            .await?
-            .is_empty()),
+        ["check", "postgres", url, directory] => {
+            let rules = check::check::<PostgresState>(url, Path::new(directory)).await?;
+            torture::tell(rules.is_empty());
+            Ok(rules.is_empty())
+        }
         ["measure", "restart", settings @ ..] => measure::restart(settings).await,
         ["measure", "snapshot", settings @ ..] => measure::snapshot(settings).await,
         [database, settings @ ..] => {

@@ -106,12 +106,21 @@ pub(crate) async fn run<S: Store>(mut plan: Plan) -> Result<bool> {
     let rules = check::check::<S>(&server.url(), &directory).await?;
     let well = rules.is_empty() && broken.is_empty();
     drop(server);
+    tell(well);
     match well {
         true if keep => {}
         true => std::fs::remove_dir_all(&directory)?,
         false => println!("{again}; the logs are in {}", directory.display()),
     }
     Ok(well)
+}
+
+/// The verdict.
+pub(crate) fn tell(well: bool) {
+    match well {
+        true => println!("all well: nothing was lost, nothing was doubled, nothing is left that should not be"),
+        false => println!("not well: see what is broken above"),
+    }
 }
 
 async fn prepare_disk(plan: &mut Plan, directory: &std::path::Path) -> Option<SmallDisk> {
