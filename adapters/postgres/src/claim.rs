@@ -37,7 +37,7 @@ const FARTHEST: usize = 1_000_000;
 /// that lie apart. One row without a job if there is none.
 ///
 /// The server counts entries per session, so they are counted before and after: the first branch begins when the clock has
-/// been read.
+/// been read, and a subquery of its own, which is run once, when the first row is made.
 pub(crate) fn statement(types: usize, reach: usize) -> String {
     let branches: Vec<String> = (1..=types)
         .map(|place| {
@@ -76,8 +76,8 @@ pub(crate) fn statement(types: usize, reach: usize) -> String {
          SELECT c.id, c.leased_until, c.scheduled_at, c.claimed_at, c.type_id, c.attempt + 1, c.claims + 1, c.priority, \
          c.awaited, $5::uuid, $4::text, c.settled_fence FROM c) \
          SELECT x.*, clock.now, ahead.at, CASE WHEN (SELECT count(*) FROM d) < $2::bigint \
-         THEN (SELECT count(*) FROM m) END, pg_stat_get_xact_tuples_returned(E'{{schema_text}}.ready_claim'::regclass) - clock.entries, \
-         pg_stat_get_xact_tuples_returned(E'{{schema_text}}.later_due'::regclass) - clock.entries_apart \
+         THEN (SELECT count(*) FROM m) END, (SELECT pg_stat_get_xact_tuples_returned(E'{{schema_text}}.ready_claim'::regclass)) - clock.entries, \
+         (SELECT pg_stat_get_xact_tuples_returned(E'{{schema_text}}.later_due'::regclass)) - clock.entries_apart \
          FROM clock CROSS JOIN ahead LEFT JOIN (\
          SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text AS output, 2 AS status, \
          j.priority, c.attempt + 1 AS attempt, c.claims + 1 AS claims, j.max_attempts, j.created_at, c.scheduled_at, \
