@@ -249,18 +249,18 @@ pub enum Event {
         worker: WorkerId,
     },
     /// An attempt began.
-    AttemptStarted(AttemptInfo),
+    AttemptStarted(Arc<AttemptInfo>),
     /// An attempt ran longer than it may, by its type's timeout or that of a middleware. It fails, and ends.
     AttemptTimedOut {
         /// Which.
-        attempt: AttemptInfo,
+        attempt: Arc<AttemptInfo>,
         /// How long it may run.
         timeout: Duration,
     },
     /// An attempt ended.
     AttemptEnded {
         /// Which.
-        attempt: AttemptInfo,
+        attempt: Arc<AttemptInfo>,
         /// How.
         outcome: AttemptOutcome,
         /// How long it ran, by the process's clock.
@@ -269,14 +269,14 @@ pub enum Event {
     /// A lease was extended.
     LeaseRenewed {
         /// Which attempt's.
-        attempt: AttemptInfo,
+        attempt: Arc<AttemptInfo>,
         /// Until when.
         until: Timestamp,
     },
     /// An attempt lost its lease while it ran.
     LeaseLost {
         /// Which.
-        attempt: AttemptInfo,
+        attempt: Arc<AttemptInfo>,
         /// Why.
         reason: AbortReason,
     },

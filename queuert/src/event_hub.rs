@@ -5,7 +5,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::{broadcast, mpsc};
 
@@ -24,6 +24,8 @@ pub(crate) struct EventHub {
     adapter: Option<Arc<dyn ObservabilityAdapter>>,
     queue: Option<Queue>,
     stream: broadcast::Sender<Event>,
+    /// How many read the stream. The channel knows too, behind a lock, and every job asks.
+    readers: Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for EventHub {
@@ -42,6 +44,7 @@ impl EventHub {
             adapter,
             queue,
             stream: broadcast::Sender::new(BACKLOG),
+            readers: Arc::default(),
         }
     }
 
@@ -60,7 +63,11 @@ impl EventHub {
     }
 
     fn has_listener(&self) -> bool {
-        self.has_adapter() || self.stream.receiver_count() > 0
+        self.has_adapter() || self.has_reader()
+    }
+
+    fn has_reader(&self) -> bool {
+        self.readers.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn emit(&self, event: Event) {
@@ -73,7 +80,7 @@ impl EventHub {
             }
             (None, None) => {}
         }
-        if self.stream.receiver_count() > 0 {
+        if self.has_reader() {
             let _ = self.stream.send(event);
         }
     }
@@ -107,9 +114,11 @@ impl EventHub {
     }
 
     pub(crate) fn subscribe(&self) -> EventStream {
+        self.readers.fetch_add(1, Ordering::AcqRel);
         EventStream {
             events: self.stream.subscribe(),
             missed: 0,
+            readers: Arc::clone(&self.readers),
         }
     }
 }
@@ -221,6 +230,13 @@ impl Drop for RunningSpan {
 pub struct EventStream {
     events: broadcast::Receiver<Event>,
     missed: u64,
+    readers: Arc<AtomicUsize>,
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.readers.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl EventStream {
@@ -315,6 +331,11 @@ mod tests {
         let mut stream = hub.subscribe();
         hub.emit_often(|| told("heard"));
         assert_eq!(stream.try_next(), Some(told("heard")));
+        let another = hub.subscribe();
+        drop(stream);
+        hub.clone().emit_often(|| told("heard by the other"));
+        drop(another);
+        hub.emit_often(|| panic!("nobody follows any more"));
     }
 
     struct Clumsy;

@@ -1,7 +1,9 @@
 //! The job: its statuses, its stored record, and its typed view.
 
-use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::id::{ChainId, Fence, JobId, WorkerId};
@@ -9,9 +11,15 @@ use crate::job_type::JobType;
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
-/// The stable name under which a job type is stored.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TypeName(Cow<'static, str>);
+/// The stable name under which a job type is stored. Clones share it.
+#[derive(Clone)]
+pub struct TypeName(Name);
+
+#[derive(Clone)]
+enum Name {
+    Static(&'static str),
+    Shared(Arc<str>),
+}
 
 impl TypeName {
     /// The longest name that is accepted, in bytes.
@@ -19,42 +27,72 @@ impl TypeName {
 
     /// A name that is known at compile time.
     pub const fn from_static(name: &'static str) -> Self {
-        Self(Cow::Borrowed(name))
+        Self(Name::Static(name))
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Name::Static(name) => name,
+            Name::Shared(name) => name,
+        }
+    }
+}
+
+impl PartialEq for TypeName {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for TypeName {}
+
+impl PartialOrd for TypeName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TypeName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+/// As text: maps are asked with a `str`.
+impl Hash for TypeName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
     }
 }
 
 impl From<&'static str> for TypeName {
     fn from(name: &'static str) -> Self {
-        Self(Cow::Borrowed(name))
+        Self(Name::Static(name))
     }
 }
 
 impl From<String> for TypeName {
     fn from(name: String) -> Self {
-        Self(Cow::Owned(name))
+        Self(Name::Shared(name.into()))
     }
 }
 
 impl std::borrow::Borrow<str> for TypeName {
     fn borrow(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl fmt::Display for TypeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for TypeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
@@ -232,5 +270,25 @@ impl<J> std::ops::Deref for Job<J> {
 
     fn deref(&self) -> &JobRecord {
         &self.record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_its_text_whatever_memory_it_is_in() {
+        let (fixed, owned) = (TypeName::from_static("a"), TypeName::from("a".to_owned()));
+        assert_eq!(fixed, owned);
+        assert_eq!(fixed.cmp(&owned), Ordering::Equal);
+        assert!(owned < TypeName::from_static("b"));
+        assert_eq!(format!("{owned} {owned:?}"), "a \"a\"");
+        let names = HashMap::from([(owned.clone(), 1)]);
+        assert_eq!((names.get(&fixed), names.get("a")), (Some(&1), Some(&1)));
+        // Every event of a job has a clone.
+        assert!(std::ptr::eq(owned.as_str(), owned.clone().as_str()));
     }
 }

@@ -41,14 +41,42 @@ pub(crate) fn reason(reason: AbortReason) -> &'static str {
     }
 }
 
-pub(crate) fn outcome(outcome: &AttemptOutcome) -> &'static str {
-    match outcome {
-        AttemptOutcome::Finished => "finished",
-        AttemptOutcome::Continued { .. } => "continued",
-        AttemptOutcome::Failed { .. } => "failed",
-        AttemptOutcome::Died { .. } => "died",
-        AttemptOutcome::Snoozed => "snoozed",
-        AttemptOutcome::Aborted(_) => "aborted",
-        _ => "other",
+/// What is done with a message, in the words of the conventions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Create,
+    Process,
+    Settle,
+}
+
+pub(crate) const OPERATIONS: [Operation; 3] = [Operation::Create, Operation::Process, Operation::Settle];
+
+impl Operation {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Process => "process",
+            Self::Settle => "settle",
+        }
     }
+}
+
+/// Every outcome that an attempt may have.
+pub(crate) const OUTCOMES: [&str; 7] = ["finished", "continued", "failed", "died", "snoozed", "aborted", "other"];
+
+/// Which of [`OUTCOMES`] it is.
+pub(crate) fn outcome_index(outcome: &AttemptOutcome) -> usize {
+    match outcome {
+        AttemptOutcome::Finished => 0,
+        AttemptOutcome::Continued { .. } => 1,
+        AttemptOutcome::Failed { .. } => 2,
+        AttemptOutcome::Died { .. } => 3,
+        AttemptOutcome::Snoozed => 4,
+        AttemptOutcome::Aborted(_) => 5,
+        _ => 6,
+    }
+}
+
+pub(crate) fn outcome(outcome: &AttemptOutcome) -> &'static str {
+    OUTCOMES[outcome_index(outcome)]
 }

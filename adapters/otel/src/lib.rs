@@ -37,9 +37,11 @@
 mod attributes;
 mod committed;
 mod context;
+mod instruments;
 mod metrics;
 mod queues;
 mod spans;
+mod types;
 
 pub use committed::Committed;
 
@@ -71,7 +73,8 @@ pub struct Otel<T> {
 }
 
 impl<T> Otel<T> {
-    /// Records with these providers.
+    /// Records with these providers. A meter provider other than the SDK's must be able to bind instruments to attributes
+    /// (`SyncInstrument::bind`); the default of that method records nothing.
     pub fn new<P>(traces: &P, metrics: &impl MeterProvider) -> Self
     where
         P: TracerProvider<Tracer = T>,
@@ -139,15 +142,21 @@ where
     }
 
     fn creation_span(&self, creation: &Creation<'_>) -> Option<Box<dyn CommitSpan>> {
-        Some(Box::new(HeldSpan::creation(&self.tracer, creation)))
+        Some(Box::new(HeldSpan::creation(
+            &self.tracer,
+            self.metrics.types(),
+            creation,
+        )))
     }
 
     fn completion_span(&self, completion: &OutsideCompletion<'_>) -> Option<Box<dyn CommitSpan>> {
-        Some(Box::new(HeldSpan::completion(&self.tracer, completion)))
+        let types = self.metrics.types();
+        Some(Box::new(HeldSpan::completion(&self.tracer, types, completion)))
     }
 
     fn attempt_span(&self, start: &AttemptStart<'_>) -> Option<Box<dyn AttemptSpan>> {
-        Some(Box::new(RunningSpan::new(&self.tracer, start, self.metrics.running())))
+        let (types, running) = (self.metrics.types(), self.metrics.running());
+        Some(Box::new(RunningSpan::new(&self.tracer, types, start, running)))
     }
 
     fn sample_queues_every(&self) -> Option<Duration> {

@@ -5,23 +5,23 @@ use opentelemetry::{Context, KeyValue};
 use queuert::adapter::{AttemptSpan, AttemptStart, Commit, CommitSpan, Creation, OutsideCompletion};
 use queuert::{AbortReason, AttemptOutcome, TypeName};
 
-use crate::attributes as names;
+use crate::attributes::{self as names, Operation};
 use crate::context;
 use crate::metrics::Running;
+use crate::types::Types;
 
 const ROLLED_BACK: &str = "rolled back";
 
 /// What a sampler sees: nothing here costs more than a copy, because most of it may be thrown away.
-fn builder(operation: &'static str, type_name: &TypeName, kind: SpanKind) -> SpanBuilder {
+fn builder(types: &Types, operation: Operation, type_name: &TypeName, kind: SpanKind) -> SpanBuilder {
+    let (destination, name) = types.with(type_name, |of_type| of_type.span(operation));
     let attributes = vec![
         KeyValue::new(names::SYSTEM, "queuert"),
-        KeyValue::new(names::OPERATION_NAME, operation),
-        KeyValue::new(names::OPERATION_TYPE, operation),
-        KeyValue::new(names::DESTINATION, type_name.as_str().to_owned()),
+        KeyValue::new(names::OPERATION_NAME, operation.as_str()),
+        KeyValue::new(names::OPERATION_TYPE, operation.as_str()),
+        KeyValue::new(names::DESTINATION, destination),
     ];
-    SpanBuilder::from_name(format!("{operation} {type_name}"))
-        .with_kind(kind)
-        .with_attributes(attributes)
+    SpanBuilder::from_name(name).with_kind(kind).with_attributes(attributes)
 }
 
 /// The current context, or, where nothing is current, one in which the stored context is.
@@ -54,10 +54,10 @@ impl<S: Span> HeldSpan<S> {
         }
     }
 
-    pub(crate) fn creation<T: Tracer<Span = S>>(tracer: &T, creation: &Creation<'_>) -> Self {
+    pub(crate) fn creation<T: Tracer<Span = S>>(tracer: &T, types: &Types, creation: &Creation<'_>) -> Self {
         let job = creation.job;
         let parent = current_or(creation.continues.and_then(|before| before.trace_context));
-        let builder = builder("create", &job.type_name, SpanKind::Producer);
+        let builder = builder(types, Operation::Create, &job.type_name, SpanKind::Producer);
         let mut span = builder.start_with_context(tracer, &parent);
         if span.is_recording() {
             let chain_type = creation
@@ -72,11 +72,15 @@ impl<S: Span> HeldSpan<S> {
         Self::begin(span, &parent)
     }
 
-    pub(crate) fn completion<T: Tracer<Span = S>>(tracer: &T, completion: &OutsideCompletion<'_>) -> Self {
+    pub(crate) fn completion<T: Tracer<Span = S>>(
+        tracer: &T,
+        types: &Types,
+        completion: &OutsideCompletion<'_>,
+    ) -> Self {
         let job = completion.job;
         let stored = job.trace_context.as_deref();
         let parent = current_or(stored);
-        let mut builder = builder("settle", &job.type_name, SpanKind::Internal);
+        let mut builder = builder(types, Operation::Settle, &job.type_name, SpanKind::Internal);
         // Whoever completes a job within a trace of its own is linked to the job's.
         let creation = stored.and_then(context::read);
         if let Some(creation) = creation.filter(|creation| creation.span_id() != parent.span().span_context().span_id())
@@ -132,13 +136,13 @@ pub(crate) struct RunningSpan {
 }
 
 impl RunningSpan {
-    pub(crate) fn new<T>(tracer: &T, start: &AttemptStart<'_>, running: Running) -> Self
+    pub(crate) fn new<T>(tracer: &T, types: &Types, start: &AttemptStart<'_>, running: Running) -> Self
     where
         T: Tracer,
         T::Span: Send + Sync + 'static,
     {
         let attempt = start.attempt;
-        let mut builder = builder("process", &attempt.job.type_name, SpanKind::Consumer);
+        let mut builder = builder(types, Operation::Process, &attempt.job.type_name, SpanKind::Consumer);
         let links: Vec<Link> = start
             .blockers
             .iter()
@@ -158,7 +162,8 @@ impl RunningSpan {
             None => Context::new(),
         };
         let mut span = builder.start_with_context(tracer, &parent);
-        if span.is_recording() {
+        let is_recording = span.is_recording();
+        if is_recording {
             span.set_attributes([
                 KeyValue::new(names::MESSAGE_ID, attempt.job.id.to_string()),
                 KeyValue::new(names::CONVERSATION_ID, attempt.job.chain_id.to_string()),
@@ -170,8 +175,11 @@ impl RunningSpan {
         // A tracer that makes no spans must not cut the trace.
         let context = if span.span_context() == &SpanContext::NONE {
             parent
-        } else {
+        } else if is_recording {
             parent.with_span(span)
+        } else {
+            // Of a span that nobody keeps only the context is wanted, for what begins inside.
+            parent.with_remote_span_context(span.span_context().clone())
         };
         Self {
             context,

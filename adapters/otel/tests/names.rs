@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
-use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
+use opentelemetry_sdk::metrics::{
+    InMemoryMetricExporter, InMemoryMetricExporterBuilder, SdkMeterProvider, Temporality,
+};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use queuert::adapter::{Delivery, ObservabilityAdapter, QueueSample, ReapCause};
 use queuert::memory::{Attempt, MemoryState};
-use queuert::{AbortReason, AttemptOutcome, Client, Event, JobTypes, Timestamp, WorkerId};
+use queuert::{AbortReason, AttemptOutcome, ChainId, Client, Event, JobTypes, Timestamp, TypeName, WorkerId};
 use queuert_otel::Otel;
 use serde::{Deserialize, Serialize};
 
@@ -212,6 +214,10 @@ async fn every_event() -> Vec<Event> {
             error: "error".into(),
         },
         Event::QueuesSampled { worker, samples },
+        Event::Advice {
+            advice: "advice".into(),
+        },
+        Event::EventsMissed { count: 2 },
     ]);
     all
 }
@@ -232,4 +238,80 @@ async fn the_table_says_what_is_emitted() {
     let documented = documented();
     assert!(documented.len() > 35, "the table is found");
     assert_eq!(emitted, documented);
+}
+
+/// Every series of counters and of histograms with its attributes and its count.
+fn counted(exporter: &InMemoryMetricExporter) -> BTreeMap<String, u64> {
+    let key = |name: &str, attributes: &mut dyn Iterator<Item = &opentelemetry::KeyValue>| {
+        let values: BTreeSet<String> = attributes.map(|attribute| attribute.value.to_string()).collect();
+        format!("{name} {values:?}")
+    };
+    let mut series = BTreeMap::new();
+    let collected = exporter.get_finished_metrics().unwrap();
+    for metric in collected
+        .iter()
+        .flat_map(ResourceMetrics::scope_metrics)
+        .flat_map(|scope| scope.metrics())
+    {
+        match metric.data() {
+            AggregatedMetrics::U64(MetricData::Sum(sum)) => series.extend(
+                sum.data_points()
+                    .map(|point| (key(metric.name(), &mut point.attributes()), point.value())),
+            ),
+            AggregatedMetrics::F64(MetricData::Histogram(histogram)) => series.extend(
+                histogram
+                    .data_points()
+                    .map(|point| (key(metric.name(), &mut point.attributes()), point.count())),
+            ),
+            _ => {}
+        }
+    }
+    series
+}
+
+/// That a series was bound before changes nothing in what is exported.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_series_counts_what_was_of_its_type() {
+    for temporality in [Temporality::Cumulative, Temporality::Delta] {
+        let exporter = InMemoryMetricExporterBuilder::new()
+            .with_temporality(temporality)
+            .build();
+        let metrics = SdkMeterProvider::builder()
+            .with_periodic_exporter(exporter.clone())
+            .build();
+        let otel = Otel::new(&SdkTracerProvider::default(), &metrics);
+        let chain: ChainId = "00000000-0000-0000-0000-000000000000".parse().unwrap();
+        let record = |type_name: TypeName, duration: Option<Duration>| {
+            otel.event(&Event::ChainCompleted {
+                chain,
+                type_name,
+                duration,
+            });
+        };
+        // Of whatever memory the name is.
+        record("first".into(), Some(Duration::from_secs(1)));
+        record("first".to_owned().into(), None);
+        record("second".into(), None);
+        metrics.force_flush().unwrap();
+        let expected = |first: u64, second: u64, durations: u64| {
+            BTreeMap::from([
+                ("queuert.chain.completed {\"first\"}".to_owned(), first),
+                ("queuert.chain.completed {\"second\"}".to_owned(), second),
+                (
+                    "queuert.chain.duration {\"completed\", \"first\"}".to_owned(),
+                    durations,
+                ),
+            ])
+        };
+        assert_eq!(counted(&exporter), expected(2, 1, 1), "{temporality:?}");
+        exporter.reset();
+        record("first".into(), None);
+        metrics.force_flush().unwrap();
+        let mut second = expected(3, 1, 1);
+        if temporality == Temporality::Delta {
+            second = expected(1, 0, 0);
+            second.retain(|_, count| *count > 0);
+        }
+        assert_eq!(counted(&exporter), second, "{temporality:?}");
+    }
 }

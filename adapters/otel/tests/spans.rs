@@ -188,3 +188,35 @@ async fn a_processors_own_spans_are_children_of_its_attempt() {
         named("process first").span_context.span_id()
     );
 }
+
+#[tokio::test]
+async fn inside_an_attempt_that_is_not_sampled_its_context_is_current() {
+    let (exporter, traces, client) = traced(Sampler::AlwaysOff);
+    let chain = client.start(First).await.unwrap();
+    let (seen, told) = std::sync::mpsc::channel();
+    client
+        .worker()
+        .process(move |job: Attempt<First>| {
+            let seen = seen.clone();
+            async move {
+                tokio::task::yield_now().await;
+                seen.send(Context::current().span().span_context().clone()).unwrap();
+                job.continue_with(Second)
+            }
+        })
+        .drain()
+        .await
+        .unwrap();
+    let seen = told.recv().unwrap();
+    let jobs = client.list_chain_jobs(&chain).await.unwrap().items;
+    let created = jobs[0].trace_context.as_deref().unwrap();
+    assert!(seen.is_valid() && !seen.is_sampled() && !seen.is_remote());
+    assert_eq!(
+        seen.trace_id().to_string(),
+        created[3..35],
+        "it is the trace of the job"
+    );
+    assert_ne!(seen.span_id().to_string(), created[36..52], "and a span of its own");
+    drop(traces);
+    assert!(exporter.get_finished_spans().unwrap().is_empty());
+}

@@ -32,13 +32,16 @@ fn is_label(word: &str) -> bool {
 }
 
 /// Failures and losses that the example does not have.
-const NOT_HERE: [&str; 6] = [
+const NOT_HERE: [&str; 9] = [
     "queuert_state_failed_total",
     "queuert_notify_failed_total",
     "queuert_job_dead_total",
     "queuert_job_reaped_total",
     "queuert_lease_lost_total",
     "queuert_chain_dead_total",
+    "queuert_advice_given_total",
+    "queuert_maintenance_findings_total",
+    "queuert_event_missed_total",
 ];
 
 #[tokio::test]

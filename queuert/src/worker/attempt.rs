@@ -60,7 +60,7 @@ impl<S: StateAdapter> Shared<S> {
     pub(crate) fn lost(&self, reason: AbortReason) {
         if self.abort.abort(reason) {
             self.client.hub().emit_with(|| Event::LeaseLost {
-                attempt: (*self.info).clone(),
+                attempt: Arc::clone(&self.info),
                 reason,
             });
         }
@@ -75,7 +75,7 @@ impl<S: StateAdapter> Shared<S> {
     pub(crate) fn timed_out(&self, timeout: Duration) {
         self.abort.abort(AbortReason::TimedOut);
         self.client.hub().emit_with(|| Event::AttemptTimedOut {
-            attempt: (*self.info).clone(),
+            attempt: Arc::clone(&self.info),
             timeout,
         });
     }

@@ -111,10 +111,7 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
             attempt.expires_at = sent_at + attempt.lease.duration;
             let info = attempt.info.clone();
             drop(in_flight);
-            hub.emit_often(|| Event::LeaseRenewed {
-                attempt: (*info).clone(),
-                until,
-            });
+            hub.emit_often(|| Event::LeaseRenewed { attempt: info, until });
         }
         // Somebody has it locked: the attempt itself, which has written its completion, or one who is about to complete,
         // cancel or delete it. While it is locked nobody can take it, so this is no reason to give up.
@@ -132,10 +129,7 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
             let info = attempt.info.clone();
             drop(in_flight);
             if first {
-                hub.emit_with(|| Event::LeaseLost {
-                    attempt: (*info).clone(),
-                    reason,
-                });
+                hub.emit_with(|| Event::LeaseLost { attempt: info, reason });
             }
         }
     }
@@ -152,7 +146,7 @@ fn give_up_expired<S: StateAdapter>(runtime: &Runtime<S>) {
     }
     for info in lost {
         runtime.client.hub().emit_with(|| Event::LeaseLost {
-            attempt: (*info).clone(),
+            attempt: info,
             reason: AbortReason::Error,
         });
     }

@@ -42,13 +42,13 @@ pub(crate) async fn run_attempt<S: StateAdapter>(attempt: Attempt<S>) -> Ended<S
     let started = Instant::now();
     let processor = Arc::clone(&attempt.job_type);
     let hub = attempt.runtime.client.hub();
-    hub.emit_often(|| Event::AttemptStarted(attempt.info().clone()));
+    hub.emit_often(|| Event::AttemptStarted(Arc::clone(&attempt.shared.info)));
     let mut span = RunningSpan::new(hub.ask(|adapter| adapter.attempt_span(&attempt.shared.start())));
     let end = attempt.run(&processor, &mut span).await;
     let (outcome, next) = attempt.settle(end, &processor).await;
     span.end(&outcome);
     let ended = || Event::AttemptEnded {
-        attempt: attempt.info().clone(),
+        attempt: Arc::clone(&attempt.shared.info),
         outcome: outcome.clone(),
         duration: started.elapsed(),
     };
@@ -158,7 +158,7 @@ impl<S: StateAdapter> Attempt<S> {
             && before.abort.abort(AbortReason::TakenByAnotherWorker)
         {
             runtime.client.hub().emit_with(|| Event::LeaseLost {
-                attempt: (*before.info).clone(),
+                attempt: before.info,
                 reason: AbortReason::TakenByAnotherWorker,
             });
         }
