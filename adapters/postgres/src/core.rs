@@ -8,6 +8,7 @@ use queuert::{StateError, Timestamp};
 use sqlx::{AssertSqlSafe, PgPool, SqlSafeStr, SqlStr};
 
 use crate::claim;
+use crate::finish::Awaited;
 use crate::locked_jobs::LockedJobs;
 use crate::row;
 use crate::session::{Session, query};
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     claims: Mutex<HashMap<(usize, usize), SqlStr>>,
     /// Jobs whose ends came upon somebody's lock.
     pub(crate) locked: LockedJobs,
+    pub(crate) awaited: Awaited,
     /// Settlements by what is in the batch.
     settlements: Mutex<HashMap<Shape, SqlStr>>,
 }
@@ -43,6 +45,7 @@ impl Core {
             sql: Statements::new(schema),
             types: Types::default(),
             locked: LockedJobs::default(),
+            awaited: Awaited::default(),
             ageing_step,
             schema: quote(schema),
             rendered: Mutex::default(),

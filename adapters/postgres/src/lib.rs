@@ -65,6 +65,7 @@ mod connect;
 mod core;
 mod create;
 mod error;
+mod finish;
 mod lanes;
 mod lifeline;
 mod lock;

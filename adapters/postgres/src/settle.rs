@@ -1,5 +1,6 @@
 //! The ends of attempts. Those that touch nothing but their own chain go through one statement for the whole batch, those
-//! that somebody waits for through [`finish_together`], and the rest, one by one, through [`settle_carefully`].
+//! that somebody waits for through [`finish_many`] or, if locks are in their way, through [`finish_together`], and the
+//! rest, one by one, through [`settle_carefully`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,9 +16,10 @@ use crate::connect::Access;
 use crate::core::Core;
 use crate::create::{split, taken, writable};
 use crate::error::{has_code, translate};
+use crate::finish::{Finish, Finished, finish_many, finish_one, once};
 use crate::row;
 use crate::session::{Session, query};
-use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, RELEASE, RETRY, SNOOZE, Shape};
+use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, PATIENCE, RELEASE, RETRY, SNOOZE, Shape};
 use crate::together::{finish_together, settle_singly};
 use crate::transaction::Work;
 
@@ -93,6 +95,11 @@ pub(crate) async fn settle(
     settlements: &[Settlement],
 ) -> Result<Vec<Settled>, StateError> {
     check(settlements)?;
+    if let [settlement] = settlements
+        && let Some(applied) = finish_alone(session, core, settlement).await?
+    {
+        return Ok(vec![Settled::Applied(applied)]);
+    }
     core.intern(session, next_types(settlements)).await?;
     let mut answers: HashMap<usize, Settled> = HashMap::with_capacity(settlements.len());
     for run in runs(settlements) {
@@ -122,6 +129,25 @@ pub(crate) async fn settle(
     in_order(settlements, answers)
 }
 
+/// Most of what is settled in a transaction of the caller's is the end of one attempt. `None` if it is something else, or
+/// the job is not the attempt's any more, and nothing has changed.
+async fn finish_alone(
+    session: &mut Session<'_>,
+    core: &Core,
+    settlement: &Settlement,
+) -> Result<Option<Applied>, StateError> {
+    let Some(finish) = Finish::of(settlement) else {
+        return Ok(None);
+    };
+    if finish_one(session, core, finish).await? {
+        return Ok(Some(Applied::default()));
+    }
+    let mut finished = finish_many(session, core, &[finish], None)
+        .await
+        .map_err(translate)??;
+    Ok(finished.applied.remove(&finish.job))
+}
+
 /// Settles by itself, and waits for no lock. What needs several statements has a transaction of its own.
 pub(crate) async fn settle_alone(
     access: &Access,
@@ -135,7 +161,7 @@ pub(crate) async fn settle_alone(
     for run in runs(settlements) {
         let (batch, careful) = divide(settlements, &run);
         let mut awaited = Vec::new();
-        for (place, answer) in settle_unlocked(access, core, &batch).await? {
+        for (place, answer) in settle_batches(access, core, batch).await? {
             match answer {
                 Answer::Settled(settled) => drop(answers.insert(place, settled)),
                 Answer::Careful => awaited.push(place),
@@ -145,6 +171,8 @@ pub(crate) async fn settle_alone(
         if !awaited.is_empty() {
             let finishes: Vec<&Settlement> = awaited.iter().map(|place| &settlements[*place]).collect();
             let settled = finish_together(access, core, &finishes).await?;
+            let busy = |(finish, settled): (&&Settlement, &Settled)| (finish.job, *settled == Settled::Busy);
+            core.locked.remember(finishes.iter().zip(&settled).map(busy));
             answers.extend(awaited.into_iter().zip(settled));
         }
         for place in careful {
@@ -152,6 +180,65 @@ pub(crate) async fn settle_alone(
         }
     }
     in_order(settlements, answers)
+}
+
+/// Settles what may go together by itself. What comes back as [`Answer::Careful`] is awaited, and locks are in its way.
+async fn settle_batches(
+    access: &Access,
+    core: &Core,
+    batch: Vec<Item<'_>>,
+) -> Result<Vec<(usize, Answer)>, StateError> {
+    let expected = core.awaited.expected();
+    let (finishes, rest): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
+        .iter()
+        .partition(|item| expected && Finish::of(item.settlement).is_some());
+    let mut answers = finish_unlocked(access, core, &finishes).await?;
+    let mut awaited = Vec::new();
+    for (place, answer) in settle_unlocked(access, core, &rest).await? {
+        match answer {
+            Answer::Careful => awaited.extend(rest.iter().filter(|item| item.place == place)),
+            answer => answers.push((place, answer)),
+        }
+    }
+    if !awaited.is_empty() {
+        answers.extend(finish_unlocked(access, core, &awaited).await?);
+    }
+    Ok(answers)
+}
+
+/// Finishes chains by itself, whoever waits for them.
+async fn finish_unlocked(access: &Access, core: &Core, items: &[Item<'_>]) -> Result<Vec<(usize, Answer)>, StateError> {
+    let free = |item: &&Item<'_>| !core.locked.contains(item.settlement.job);
+    let finishes = once(items.iter().filter(free).filter_map(|item| Finish::of(item.settlement)));
+    let finished = match finishes.is_empty() {
+        true => None,
+        false => {
+            let mut work = Work::single(access).await?;
+            match finish_many(&mut work.session(), core, &finishes, Some(PATIENCE)).await {
+                Ok(finished) => {
+                    let finished = finished?;
+                    work.finish().await?;
+                    Some(finished)
+                }
+                // lock_not_available
+                Err(error) if has_code(&error, "55P03") => {
+                    work.undo().await?;
+                    None
+                }
+                Err(error) => return Err(translate(error)),
+            }
+        }
+    };
+    let Some(Finished { mut applied, awaited }) = finished else {
+        return Ok(items.iter().map(|item| (item.place, Answer::Careful)).collect());
+    };
+    core.awaited.remember(awaited);
+    // Those that are missing are not the caller's any more, or are there twice.
+    let answers = items.iter().map(|item| match applied.remove(&item.settlement.job) {
+        Some(applied) => (item.place, Answer::Settled(Settled::Applied(applied))),
+        None => (item.place, Answer::Careful),
+    });
+    Ok(answers.collect())
 }
 
 /// Settles a batch by itself; what is locked comes back as [`Answer::Again`].

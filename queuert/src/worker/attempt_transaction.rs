@@ -116,7 +116,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
         };
         let state = self.shared.client.state();
         let settled = state
-            .settle_jobs(Some(&mut self.transaction), std::slice::from_ref(&settlement))
+            .settle_in(self.transaction.opened(), std::slice::from_ref(&settlement))
             .await?;
         match settled.into_iter().next() {
             Some(Settled::Applied(applied)) => {
