@@ -69,11 +69,7 @@ impl<'a> Finish<'a> {
 }
 
 /// Finishes a chain for which nobody waits, and says whether it has: if not, nothing has changed.
-pub(crate) async fn finish_one(
-    session: &mut Session<'_>,
-    core: &Core,
-    finish: Finish<'_>,
-) -> Result<bool, StateError> {
+pub(crate) async fn finish_one(session: &mut Session<'_>, core: &Core, finish: Finish<'_>) -> Result<bool, StateError> {
     let call = query(&core.sql.finish_one)
         .bind(finish.job.as_uuid())
         .bind(finish.fence)
@@ -121,11 +117,7 @@ pub(crate) async fn finish_many(
     Ok(read(session, core, &rows).await)
 }
 
-async fn read(
-    session: &mut Session<'_>,
-    core: &Core,
-    rows: &[sqlx::postgres::PgRow],
-) -> Result<Finished, StateError> {
+async fn read(session: &mut Session<'_>, core: &Core, rows: &[sqlx::postgres::PgRow]) -> Result<Finished, StateError> {
     let mut finished = Finished::default();
     let (mut causes, mut unblocked) = (Vec::new(), Vec::new());
     for found in rows {

@@ -96,6 +96,7 @@ mod row;
 mod sabotage;
 mod session;
 mod settle;
+mod settle_batch;
 mod settle_statement;
 mod sql;
 mod starts;

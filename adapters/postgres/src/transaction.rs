@@ -62,11 +62,15 @@ impl PostgresTransaction {
             let _ = self.rollback().await;
             return Err(translate(error));
         }
-        self.inner.commit().await.map_err(translate)
+        self.inner.commit().await.map_err(translate)?;
+        self.inner.leave();
+        Ok(())
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
-        self.inner.rollback().await.map_err(translate)
+        self.inner.rollback().await.map_err(translate)?;
+        self.inner.leave();
+        Ok(())
     }
 }
 

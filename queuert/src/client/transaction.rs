@@ -181,6 +181,11 @@ impl<S: StateAdapter> Transaction<S> {
 }
 
 impl<S: StateAdapter> Transaction<S> {
+    /// What the commit will cause.
+    pub(crate) fn effects(&mut self) -> &mut Effects {
+        &mut self.effects
+    }
+
     /// What the store has opened.
     pub(crate) fn opened(&mut self) -> &mut S::Transaction {
         &mut self.inner

@@ -125,7 +125,8 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                     _ => None,
                 };
                 let info = &self.shared.info;
-                let effects = self.transaction.scope().effects;
+                // Not through the scope, which takes the connection, too: the store may have noted that nobody has since.
+                let effects = self.transaction.effects();
                 effects.completed(&info.job, self.shared.ages(), Some(&info.worker), next, &applied);
                 effects.span(span, Commit::Created);
                 self.ended.0 = None;
