@@ -120,8 +120,14 @@ impl Lanes {
             // What is older is from a runtime that has ended.
             match ready.spare.pop().filter(|lent| lent.used.elapsed() < FRESH) {
                 Some(lent) => return Ok(lent),
-                None => ready.wait(),
+                // Whoever the pool opens one for waits for that one: a connection that is given up half made costs the
+                // server a process.
+                None if self.shared.can_spare() => None,
+                None => Some(ready.wait()),
             }
+        };
+        let Some(left) = left else {
+            return self.shared.pool.acquire().await.map(Lent::new);
         };
         tokio::select! {
             biased;
