@@ -261,6 +261,15 @@ pub(crate) async fn unblock(
         let (job, chain, number): (Uuid, Uuid, i32) = (row::get(row, 0)?, row::get(row, 1)?, row::get(row, 2)?);
         found.push((JobId::from_uuid(job), ChainId::from_uuid(chain), number));
     }
+    named(session, core, found).await
+}
+
+/// Jobs that were unblocked, with the names of their types in place of the numbers.
+pub(crate) async fn named(
+    session: &mut Session<'_>,
+    core: &Core,
+    found: Vec<(JobId, ChainId, i32)>,
+) -> Result<Vec<UnblockedJob>, StateError> {
     core.name_types(session, found.iter().map(|(_, _, number)| *number))
         .await?;
     let named = found.into_iter().map(|(job, chain, number)| {

@@ -8,6 +8,7 @@ use queuert::{StateError, Timestamp};
 use sqlx::{AssertSqlSafe, PgPool, SqlSafeStr, SqlStr};
 
 use crate::claim;
+use crate::finish::Awaited;
 use crate::horizon::Horizons;
 use crate::locked_jobs::LockedJobs;
 use crate::row;
@@ -37,6 +38,7 @@ pub(crate) struct Core {
     pub(crate) horizons: Horizons,
     /// Jobs whose ends came upon somebody's lock.
     pub(crate) locked: LockedJobs,
+    pub(crate) awaited: Awaited,
     /// Settlements by what is in the batch.
     settlements: Mutex<HashMap<Shape, SqlStr>>,
 }
@@ -49,6 +51,7 @@ impl Core {
             types: Types::default(),
             horizons: Horizons::default(),
             locked: LockedJobs::default(),
+            awaited: Awaited::default(),
             ageing_step,
             schema: quote(schema),
             schema_text: escape(&quote(schema)),

@@ -4,7 +4,11 @@
 //! idle at once: a task asks the server for a sign of life first. So the loops of a few workers, each with one statement
 //! after the other, would in time open all that the pool may have. Here a place is given up only when the connection is
 //! idle in the pool, or lies ready for whoever has the place next, so there are never more open than there are places.
+//!
+//! Transactions of the user's leave their connections in the same way, for each other and for whoever waits for one: the
+//! sign of life would be a round trip per transaction.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,7 +19,7 @@ use sqlx::postgres::PgTransactionManager;
 use sqlx::{PgConnection, PgPool, Postgres, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::connect::FRESH;
@@ -35,6 +39,9 @@ const READY: Duration = Duration::from_millis(50);
 
 /// How long a connection is kept from the pool at most, which closes those that are too old.
 const KEPT: Duration = Duration::from_secs(30);
+
+/// The same where the pool has nothing else to give: others may wait there, of whom nothing is known here.
+const KEPT_FROM_OTHERS: Duration = Duration::from_millis(100);
 
 /// Places for connections of a pool. Clones share them.
 #[derive(Clone, Debug)]
@@ -57,6 +64,10 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Ready {
     connections: Vec<Lent>,
+    /// The same of those that have no place, left by transactions of the user's.
+    spare: Vec<Lent>,
+    /// Who has asked the pool, and takes what is left meanwhile.
+    waiting: VecDeque<oneshot::Sender<Lent>>,
     /// Whether there is a task that gives back what is not used.
     swept: bool,
 }
@@ -94,7 +105,35 @@ impl Lanes {
 
     /// For transactions of the user's, which wait for nothing but the pool.
     pub(crate) async fn pass(&self) -> Result<Lent, sqlx::Error> {
-        Ok(Lent::new(self.shared.pool.acquire().await?))
+        let mut lent = self.acquire().await?;
+        lent.lanes = Arc::downgrade(&self.shared);
+        Ok(lent)
+    }
+
+    /// What somebody has left, or leaves before the pool has one.
+    async fn acquire(&self) -> Result<Lent, sqlx::Error> {
+        if self.shared.pool.is_closed() {
+            return Err(sqlx::Error::PoolClosed);
+        }
+        let left = {
+            let mut ready = self.shared.ready();
+            // What is older is from a runtime that has ended.
+            match ready.spare.pop().filter(|lent| lent.used.elapsed() < FRESH) {
+                Some(lent) => return Ok(lent),
+                // Whoever the pool opens one for waits for that one: a connection that is given up half made costs the
+                // server a process.
+                None if self.shared.can_spare() => None,
+                None => Some(ready.wait()),
+            }
+        };
+        let Some(left) = left else {
+            return self.shared.pool.acquire().await.map(Lent::new);
+        };
+        tokio::select! {
+            biased;
+            Ok(lent) = left => Ok(lent),
+            acquired = self.shared.pool.acquire() => acquired.map(Lent::new),
+        }
     }
 
     async fn place(&self) -> Result<OwnedSemaphorePermit, sqlx::Error> {
@@ -118,7 +157,7 @@ impl Lanes {
         let mut lent = match ready {
             Some(lent) if lent.used.elapsed() < FRESH => lent,
             // From a runtime that has ended, or there is none.
-            _ => Lent::new(self.shared.pool.acquire().await?),
+            _ => self.acquire().await?,
         };
         lent.lanes = Arc::downgrade(&self.shared);
         (lent.place, lent.guest) = (Some(place), guest);
@@ -134,6 +173,28 @@ impl Shared {
     /// Whether others find something in the pool while this one is kept from it.
     fn can_spare(&self) -> bool {
         self.pool.num_idle() > 0 || self.pool.size() < self.pool.options().get_max_connections()
+    }
+}
+
+impl Ready {
+    /// Whoever came first is given what is left first.
+    fn wait(&mut self) -> oneshot::Receiver<Lent> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.retain(|waiting| !waiting.is_closed());
+        self.waiting.push_back(sender);
+        receiver
+    }
+
+    /// Gives it to somebody who waits, or back.
+    fn hand(&mut self, mut lent: Lent) -> Option<Lent> {
+        while let Some(waiting) = self.waiting.pop_front() {
+            match waiting.send(lent) {
+                Ok(()) => return None,
+                // The pool had one for him, or he has gone.
+                Err(back) => lent = back,
+            }
+        }
+        Some(lent)
     }
 }
 
@@ -167,8 +228,14 @@ impl Sweeper {
                 _ => ready.connections.push(lent),
             }
         }
+        for lent in std::mem::take(&mut ready.spare) {
+            match lent.used.elapsed() >= READY || lanes.pool.is_closed() {
+                true => old.push(lent),
+                false => ready.spare.push(lent),
+            }
+        }
         // Under the lock: whoever leaves a connection from now on starts another task.
-        self.done = ready.connections.is_empty();
+        self.done = ready.connections.is_empty() && ready.spare.is_empty();
         ready.swept = !self.done;
         old
     }
@@ -241,17 +308,23 @@ impl Lent {
     /// Leaves the connection for whoever has the place next. For those whose last statement was answered: one that is
     /// dropped goes through the pool, which finds out what has become of it.
     pub(crate) fn leave(mut self) {
-        let (Some(lanes), Some(place)) = (self.lanes.upgrade(), self.place.take()) else {
+        let Some(lanes) = self.lanes.upgrade() else {
             return;
         };
-        if !lanes.can_spare() || self.since.elapsed() >= KEPT || lanes.pool.is_closed() {
-            self.place = Some(place);
+        let can_spare = lanes.can_spare();
+        let kept = if can_spare { KEPT } else { KEPT_FROM_OTHERS };
+        if self.since.elapsed() >= kept || lanes.pool.is_closed() {
             return;
         }
+        let place = self.place.take();
         self.guest = None;
         self.used = Instant::now();
         let mut ready = lanes.ready();
-        ready.connections.push(self);
+        match (place.is_some() && can_spare, ready.hand(self)) {
+            (_, None) => {}
+            (true, Some(lent)) => ready.connections.push(lent),
+            (false, Some(lent)) => ready.spare.push(lent),
+        }
         if !std::mem::replace(&mut ready.swept, true) {
             let sweeper = Sweeper {
                 lanes: Arc::clone(&lanes),

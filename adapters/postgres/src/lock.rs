@@ -103,7 +103,11 @@ impl Core {
         Ok(locked)
     }
 
-    /// Says of chains, whose lock the caller has, that some job has them as blockers.
+    /// Says of chains, whose lock the caller has, that some job has them as blockers, or again.
+    ///
+    /// What runs is written even if it says so already. A transaction of the user's with one snapshot for all of its
+    /// statements may be about to end it, and cannot see the job; it must not get the lock of a row that has not changed
+    /// and go on.
     pub(crate) async fn mark_awaited<'a>(
         &self,
         session: &mut Session<'_>,
@@ -111,7 +115,7 @@ impl Core {
     ) -> Result<(), StateError> {
         let mut by_place: HashMap<Place, Vec<Uuid>> = HashMap::new();
         for stored in chains {
-            if !stored.awaited && stored.place != Place::Result {
+            if stored.place == Place::Running || (!stored.awaited && stored.place != Place::Result) {
                 by_place.entry(stored.place).or_default().push(stored.job.id.as_uuid());
             }
         }

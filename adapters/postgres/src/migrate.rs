@@ -24,6 +24,7 @@ const STEPS: &[(&str, &str)] = &[
     ("jobs", include_str!("../migrations/0001_jobs.sql")),
     ("maintainer", include_str!("../migrations/0002_maintainer.sql")),
     ("process", include_str!("../migrations/0003_process.sql")),
+    ("ends", include_str!("../migrations/0004_ends.sql")),
 ];
 
 /// The ledger. It is this library's own: migrations of the application never meet it.
@@ -48,6 +49,8 @@ pub(crate) const TABLES: [&str; 15] = [
     "stopped",
     "waiting",
 ];
+
+const FUNCTIONS: [&str; 2] = ["finish_many", "finish_one"];
 
 /// The length that Postgres keeps of a name.
 const LONGEST_NAME: usize = 63;
@@ -226,8 +229,23 @@ async fn may_work(connection: &mut PgConnection, schema: &str) -> Result<(), Sta
         .fetch_all(&mut *transaction)
         .await
         .map_err(translate)?;
+    // Everybody may call a function, unless the database was told otherwise.
+    let calls = "SELECT p.oid::regprocedure::text, quote_ident(current_user::text) FROM pg_proc AS p \
+         JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = ANY ($2) \
+         AND NOT has_function_privilege(p.oid, 'EXECUTE') ORDER BY 1";
+    let uncallable = sqlx::query(calls)
+        .bind(schema)
+        .bind(FUNCTIONS.map(str::to_owned).to_vec())
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(translate)?;
     transaction.commit().await.map_err(translate)?;
     let mut grants = Vec::new();
+    for row in &uncallable {
+        let (function, role): (String, String) = (row.get(0), row.get(1));
+        grants.push(format!("GRANT EXECUTE ON FUNCTION {function} TO {role}"));
+    }
     for row in &rows {
         let role: String = row.get(2);
         if !row.get::<bool, _>(3) {

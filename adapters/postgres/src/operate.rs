@@ -115,6 +115,8 @@ pub(crate) async fn retry(
         return Ok(Ok(Vec::new()));
     };
     let retried: BTreeSet<ChainId> = chains.iter().copied().collect();
+    let blockers = locked.latest.iter().filter(|(chain, _)| !retried.contains(chain));
+    core.mark_awaited(session, blockers.map(|(_, stored)| stored)).await?;
     locked.latest.retain(|chain, _| retried.contains(chain));
     let remaining = open_blockers(session, core, locked.latest.values()).await?;
     let mut changes = Vec::with_capacity(locked.latest.len());

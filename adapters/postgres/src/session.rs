@@ -15,6 +15,8 @@ pub(crate) struct Session<'c> {
     /// Whether statements are kept prepared on the connection. Not on the caller's, behind which there may be a pooler
     /// that hands the next transaction to another server process.
     prepared: bool,
+    /// Whether calls of the schema's functions are, which bring their own settings.
+    prepared_calls: bool,
     /// Whether locks are waited for.
     pub(crate) waits: bool,
 }
@@ -25,7 +27,17 @@ impl<'c> Session<'c> {
         Self {
             connection,
             prepared: false,
+            prepared_calls: false,
             waits: true,
+        }
+    }
+
+    /// On a connection of the library's own, in a transaction that it has begun for the caller, with the caller's
+    /// settings: what is planned under them must not be kept.
+    pub(crate) fn of_transaction(connection: &'c mut PgConnection, prepared_calls: bool) -> Self {
+        Self {
+            prepared_calls,
+            ..Self::of_caller(connection)
         }
     }
 
@@ -33,6 +45,7 @@ impl<'c> Session<'c> {
         Self {
             connection,
             prepared,
+            prepared_calls: prepared,
             waits: true,
         }
     }
@@ -44,6 +57,14 @@ impl<'c> Session<'c> {
     /// The same with Postgres's own error, where the caller knows what to make of it.
     pub(crate) async fn try_fetch(&mut self, query: Query) -> Result<Vec<PgRow>, sqlx::Error> {
         query.persistent(self.prepared).fetch_all(&mut *self.connection).await
+    }
+
+    /// The same for a statement that does nothing but to call a function of the schema.
+    pub(crate) async fn call(&mut self, query: Query) -> Result<Vec<PgRow>, sqlx::Error> {
+        query
+            .persistent(self.prepared_calls)
+            .fetch_all(&mut *self.connection)
+            .await
     }
 
     /// The same for a statement that is planned anew each time, with what the tables hold now.

@@ -1,90 +1,26 @@
 //! The ends of attempts. Those that touch nothing but their own chain go through one statement for the whole batch, those
-//! that somebody waits for through [`finish_together`], and the rest, one by one, through [`settle_carefully`].
+//! that somebody waits for through [`finish_many`] or, if locks are in their way, through [`finish_together`], and the
+//! rest, one by one, through [`settle_carefully`].
 
 use std::collections::{HashMap, HashSet};
 
-use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Settled, Settlement};
-use queuert::{Fence, JobId, JobStatus, Schedule, StateError, Timestamp, TypeName};
-use sqlx::postgres::PgRow;
-use uuid::Uuid;
+use queuert::adapter::{Applied, Outcome, Settled, Settlement};
+use queuert::{JobId, StateError, TypeName};
 
 use crate::careful::settle_carefully;
-use crate::change::storable;
 use crate::connect::Access;
-use crate::core::{Core, micros};
-use crate::create::{split, taken, writable};
+use crate::core::Core;
+use crate::create::writable;
 use crate::error::{has_code, translate};
-use crate::lease::{Standing, held, standings};
-use crate::row;
-use crate::session::{Session, query};
-use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, RELEASE, RETRY, SNOOZE, Shape};
+use crate::finish::{Finish, Finished, finish_many, finish_one, once};
+use crate::session::Session;
+use crate::settle_batch::{Answer, Item, divide, next, settle_batch};
+use crate::settle_statement::{Locking, PATIENCE};
 use crate::together::{finish_together, settle_singly};
 use crate::transaction::Work;
 
 /// How often a batch is looked at again within the caller's transaction before something is wrong.
 const MANY_ROUNDS: usize = 1_000;
-
-/// A settlement by an attempt that may go through the statement for batches.
-#[derive(Clone, Copy)]
-struct Item<'a> {
-    place: usize,
-    settlement: &'a Settlement,
-    fence: Fence,
-    worker: &'a str,
-}
-
-impl<'a> Item<'a> {
-    /// `None` for what has to look at other chains.
-    fn of(place: usize, settlement: &'a Settlement) -> Option<Self> {
-        match &settlement.authority {
-            Authority::Fence { fence, worker } if blockers(settlement).is_empty() => Some(Self {
-                place,
-                settlement,
-                fence: *fence,
-                worker: worker.as_str(),
-            }),
-            _ => None,
-        }
-    }
-
-    fn kind(&self) -> i16 {
-        match self.settlement.outcome {
-            Outcome::Finish { .. } => FINISH,
-            Outcome::Continue { .. } => CONTINUE,
-            Outcome::Retry { .. } => RETRY,
-            Outcome::Bury { .. } => BURY,
-            Outcome::Release => RELEASE,
-            Outcome::Snooze { .. } => SNOOZE,
-        }
-    }
-}
-
-pub(crate) fn next(settlement: &Settlement) -> Option<&NewJob> {
-    match &settlement.outcome {
-        Outcome::Continue { next } => Some(next),
-        _ => None,
-    }
-}
-
-/// How the job is to be handed over, if it may be. One for a time, even one that has passed, goes through the queue: only
-/// the server knows whether it is due.
-fn handed_over(next: &NewJob) -> Option<HandOver> {
-    next.hand_over
-        .filter(|_| next.schedule == Schedule::Now && next.blockers.is_empty())
-}
-
-fn blockers(settlement: &Settlement) -> &[queuert::ChainId] {
-    next(settlement).map_or(&[], |next| &next.blockers)
-}
-
-/// What became of an item in a batch.
-enum Answer {
-    Settled(Settled),
-    /// It has to be looked at by itself.
-    Careful,
-    /// In the caller's transaction: something changed between two statements.
-    Again,
-}
 
 /// Settles in the caller's transaction, which waits for locks.
 pub(crate) async fn settle(
@@ -93,6 +29,11 @@ pub(crate) async fn settle(
     settlements: &[Settlement],
 ) -> Result<Vec<Settled>, StateError> {
     check(settlements)?;
+    if let [settlement] = settlements
+        && let Some(applied) = finish_alone(session, core, settlement).await?
+    {
+        return Ok(vec![Settled::Applied(applied)]);
+    }
     core.intern(session, next_types(settlements)).await?;
     let mut answers: HashMap<usize, Settled> = HashMap::with_capacity(settlements.len());
     for run in runs(settlements) {
@@ -122,6 +63,23 @@ pub(crate) async fn settle(
     in_order(settlements, answers)
 }
 
+/// Most of what is settled in a transaction of the caller's is the end of one attempt. `None` if it is something else, or
+/// the job is not the attempt's any more, and nothing has changed.
+async fn finish_alone(
+    session: &mut Session<'_>,
+    core: &Core,
+    settlement: &Settlement,
+) -> Result<Option<Applied>, StateError> {
+    let Some(finish) = Finish::of(settlement) else {
+        return Ok(None);
+    };
+    if finish_one(session, core, finish).await? {
+        return Ok(Some(Applied::default()));
+    }
+    let mut finished = finish_many(session, core, &[finish], None).await.map_err(translate)??;
+    Ok(finished.applied.remove(&finish.job))
+}
+
 /// Settles by itself, and waits for no lock. What needs several statements has a transaction of its own.
 pub(crate) async fn settle_alone(
     access: &Access,
@@ -135,7 +93,7 @@ pub(crate) async fn settle_alone(
     for run in runs(settlements) {
         let (batch, careful) = divide(settlements, &run);
         let mut awaited = Vec::new();
-        for (place, answer) in settle_unlocked(access, core, &batch).await? {
+        for (place, answer) in settle_batches(access, core, batch).await? {
             match answer {
                 Answer::Settled(settled) => drop(answers.insert(place, settled)),
                 Answer::Careful => awaited.push(place),
@@ -145,6 +103,8 @@ pub(crate) async fn settle_alone(
         if !awaited.is_empty() {
             let finishes: Vec<&Settlement> = awaited.iter().map(|place| &settlements[*place]).collect();
             let settled = finish_together(access, core, &finishes).await?;
+            let busy = |(finish, settled): (&&Settlement, &Settled)| (finish.job, *settled == Settled::Busy);
+            core.locked.remember(finishes.iter().zip(&settled).map(busy));
             answers.extend(awaited.into_iter().zip(settled));
         }
         for place in careful {
@@ -152,6 +112,65 @@ pub(crate) async fn settle_alone(
         }
     }
     in_order(settlements, answers)
+}
+
+/// Settles what may go together by itself. What comes back as [`Answer::Careful`] is awaited, and locks are in its way.
+async fn settle_batches(
+    access: &Access,
+    core: &Core,
+    batch: Vec<Item<'_>>,
+) -> Result<Vec<(usize, Answer)>, StateError> {
+    let expected = core.awaited.expected();
+    let (finishes, rest): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
+        .iter()
+        .partition(|item| expected && Finish::of(item.settlement).is_some());
+    let mut answers = finish_unlocked(access, core, &finishes).await?;
+    let mut awaited = Vec::new();
+    for (place, answer) in settle_unlocked(access, core, &rest).await? {
+        match answer {
+            Answer::Careful => awaited.extend(rest.iter().filter(|item| item.place == place)),
+            answer => answers.push((place, answer)),
+        }
+    }
+    if !awaited.is_empty() {
+        answers.extend(finish_unlocked(access, core, &awaited).await?);
+    }
+    Ok(answers)
+}
+
+/// Finishes chains by itself, whoever waits for them.
+async fn finish_unlocked(access: &Access, core: &Core, items: &[Item<'_>]) -> Result<Vec<(usize, Answer)>, StateError> {
+    let free = |item: &&Item<'_>| !core.locked.contains(item.settlement.job);
+    let finishes = once(items.iter().filter(free).filter_map(|item| Finish::of(item.settlement)));
+    let finished = match finishes.is_empty() {
+        true => None,
+        false => {
+            let mut work = Work::single(access).await?;
+            match finish_many(&mut work.session(), core, &finishes, Some(PATIENCE)).await {
+                Ok(finished) => {
+                    let finished = finished?;
+                    work.finish().await?;
+                    Some(finished)
+                }
+                // lock_not_available
+                Err(error) if has_code(&error, "55P03") => {
+                    work.undo().await?;
+                    None
+                }
+                Err(error) => return Err(translate(error)),
+            }
+        }
+    };
+    let Some(Finished { mut applied, awaited }) = finished else {
+        return Ok(items.iter().map(|item| (item.place, Answer::Careful)).collect());
+    };
+    core.awaited.remember(awaited);
+    // Those that are missing are not the caller's any more, or are there twice.
+    let answers = items.iter().map(|item| match applied.remove(&item.settlement.job) {
+        Some(applied) => (item.place, Answer::Settled(Settled::Applied(applied))),
+        None => (item.place, Answer::Careful),
+    });
+    Ok(answers.collect())
 }
 
 /// Settles a batch by itself; what is locked comes back as [`Answer::Again`].
@@ -261,173 +280,4 @@ fn runs(settlements: &[Settlement]) -> Vec<Vec<usize>> {
         alone = stands_alone;
     }
     runs
-}
-
-/// Those of the places that may go through the statement, in order of job, and those that may not.
-fn divide<'a>(settlements: &'a [Settlement], places: &[usize]) -> (Vec<Item<'a>>, Vec<usize>) {
-    let mut batch = Vec::with_capacity(places.len());
-    let mut careful = Vec::new();
-    for place in places {
-        match Item::of(*place, &settlements[*place]) {
-            Some(item) => batch.push(item),
-            None => careful.push(*place),
-        }
-    }
-    batch.sort_unstable_by_key(|item| item.settlement.job);
-    (batch, careful)
-}
-
-/// The outer error is that of the statement, for those who know what to make of it.
-async fn settle_batch(
-    session: &mut Session<'_>,
-    core: &Core,
-    items: &[Item<'_>],
-    locking: Locking,
-) -> Result<Result<Vec<(usize, Answer)>, StateError>, sqlx::Error> {
-    if items.is_empty() {
-        return Ok(Ok(Vec::new()));
-    }
-    let statement = match bind(core, locking, items) {
-        Ok(statement) => statement,
-        Err(error) => return Ok(Err(error)),
-    };
-    let rows = session.try_fetch(statement).await?;
-    Ok(answer_batch(session, core, items, &rows).await)
-}
-
-async fn answer_batch(
-    session: &mut Session<'_>,
-    core: &Core,
-    items: &[Item<'_>],
-    rows: &[PgRow],
-) -> Result<Vec<(usize, Answer)>, StateError> {
-    let mut settled: HashSet<Uuid> = HashSet::with_capacity(rows.len());
-    for found in rows {
-        settled.insert(row::get(found, 0)?);
-    }
-    let now = rows.first().map(|first| row::get(first, 1)).transpose()?;
-    let now = now.map(Timestamp::from_micros);
-    let applied = |item: &Item<'_>| {
-        let next = next(item.settlement);
-        let handed_over = next.and_then(handed_over).and(now);
-        Answer::Settled(Settled::Applied(Applied {
-            next: next.map(|_| handed_over.map_or(JobStatus::Pending, |_| JobStatus::Running)),
-            handed_over,
-            ..Applied::default()
-        }))
-    };
-    let missing: Vec<&Item<'_>> = items
-        .iter()
-        .filter(|item| !settled.contains(&item.settlement.job.as_uuid()))
-        .collect();
-    let mut answers = Vec::with_capacity(items.len());
-    for item in items
-        .iter()
-        .filter(|item| settled.contains(&item.settlement.job.as_uuid()))
-    {
-        answers.push((item.place, applied(item)));
-    }
-    if missing.is_empty() {
-        return Ok(answers);
-    }
-    let standings = standings(session, core, missing.iter().map(|item| item.settlement.job)).await?;
-    let next_ids = missing.iter().filter_map(|item| Some(next(item.settlement)?.id));
-    let taken = match missing.iter().any(|item| next(item.settlement).is_some()) {
-        true => taken(session, core, next_ids).await?,
-        false => HashSet::new(),
-    };
-    for item in missing {
-        let standing = standings.get(&item.settlement.job);
-        let next_taken = next(item.settlement).filter(|next| taken.contains(&next.id));
-        answers.push((item.place, explain(item, standing, next_taken)));
-    }
-    Ok(answers)
-}
-
-/// Why an item was not settled.
-fn explain(item: &Item<'_>, standing: Option<&Standing>, next_taken: Option<&NewJob>) -> Answer {
-    match held(standing, item.fence) {
-        Err(reason) => match standing {
-            Some(standing) if standing.settled_fence == Some(item.fence.as_uuid()) => {
-                Answer::Settled(Settled::Repeated(standing.status))
-            }
-            _ => Answer::Settled(Settled::Lost(reason)),
-        },
-        Ok(()) if item.kind() == FINISH && standing.is_some_and(|standing| standing.awaited) => Answer::Careful,
-        Ok(()) => match next_taken {
-            Some(next) => Answer::Settled(Settled::Refused(Refusal::IdTaken(next.id))),
-            None => Answer::Again,
-        },
-    }
-}
-
-fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::session::Query, StateError> {
-    let size = items.len();
-    let (mut jobs, mut fences, mut kinds) = (
-        Vec::with_capacity(size),
-        Vec::with_capacity(size),
-        Vec::with_capacity(size),
-    );
-    let (mut workers, mut texts) = (Vec::with_capacity(size), Vec::with_capacity(size));
-    let (mut times, mut delays) = (Vec::with_capacity(size), Vec::with_capacity(size));
-    for item in items {
-        jobs.push(item.settlement.job.as_uuid());
-        fences.push(item.fence.as_uuid());
-        kinds.push(item.kind());
-        workers.push(item.worker.to_owned());
-        let (text, schedule) = match &item.settlement.outcome {
-            Outcome::Finish { output } => (Some(output.as_str().to_owned()), None),
-            Outcome::Continue { next } => (None, Some(next.schedule)),
-            Outcome::Retry { schedule, error } => (Some(storable(error)), Some(*schedule)),
-            Outcome::Bury { error } => (Some(storable(error)), None),
-            Outcome::Release => (None, None),
-            Outcome::Snooze { schedule } => (None, Some(*schedule)),
-        };
-        texts.push(text);
-        let (time, delay) = split(schedule.unwrap_or_default());
-        times.push(time);
-        delays.push(delay);
-    }
-    let takes = |item: &Item<'_>| next(item.settlement).and_then(handed_over).is_some();
-    let shape = Shape::of(&kinds, items.iter().any(takes), locking);
-    let mut statement = query(&core.settle_statement(shape))
-        .bind(jobs)
-        .bind(fences)
-        .bind(kinds)
-        .bind(workers)
-        .bind(texts)
-        .bind(times)
-        .bind(delays);
-    if shape.continues || shape.gives_back {
-        statement = statement.bind(core.step());
-    }
-    if shape.continues {
-        let (mut ids, mut types, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut max_attempts, mut traces, mut inputs) = (Vec::new(), Vec::new(), Vec::new());
-        for next in items.iter().map(|item| next(item.settlement)) {
-            ids.push(next.map(|next| next.id.as_uuid()));
-            types.push(next.map(|next| core.type_number(&next.type_name)).transpose()?);
-            priorities.push(next.map(|next| next.priority));
-            max_attempts.push(next.and_then(|next| next.max_attempts).map(i64::from));
-            traces.push(next.and_then(|next| next.trace_context.clone()));
-            inputs.push(next.map(|next| next.input.as_str().to_owned()));
-        }
-        statement = statement
-            .bind(ids)
-            .bind(types)
-            .bind(priorities)
-            .bind(max_attempts)
-            .bind(traces)
-            .bind(inputs);
-    }
-    if shape.hands_over {
-        let (mut fences, mut leases) = (Vec::with_capacity(size), Vec::with_capacity(size));
-        for item in items {
-            let taken = next(item.settlement).and_then(handed_over);
-            fences.push(taken.map(|taken| taken.fence.as_uuid()));
-            leases.push(taken.map(|taken| micros(taken.lease)));
-        }
-        statement = statement.bind(fences).bind(leases);
-    }
-    Ok(statement)
 }

@@ -10,7 +10,7 @@ use crate::sabotage::Bug;
 /// worker lets an end rest that was passed over, so waiting costs no end more than twice what it saves. A transaction
 /// that keeps its lock holds up each batch that meets a row of it for this long, and only the first time: see
 /// [`LockedJobs`](crate::locked_jobs::LockedJobs).
-const PATIENCE: Duration = Duration::from_millis(10);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// What the statement for a batch must be able to do. Parts that no item needs are left out of its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

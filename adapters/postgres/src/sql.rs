@@ -43,6 +43,9 @@ pub(crate) struct Statements {
     pub(crate) insert_later: SqlStr,
     pub(crate) insert_ready: SqlStr,
     pub(crate) insert_jobs: SqlStr,
+    /// Of the functions see `0004_ends.sql`.
+    pub(crate) finish_one: SqlStr,
+    pub(crate) finish_many: SqlStr,
     /// $1 jobs, with how many of their edges have been taken now. Those that have none left.
     pub(crate) unblock: SqlStr,
     pub(crate) ways: SqlStr,
@@ -161,6 +164,8 @@ impl Statements {
                  $6::uuid[], $7::integer[], $8::smallint[], $9::boolean[], $10::bigint[])",
             ),
             insert_jobs: sql(include_str!("sql/insert_jobs.sql")),
+            finish_one: sql("SELECT {schema}.finish_one($1, $2, $3, $4)"),
+            finish_many: sql("SELECT * FROM {schema}.finish_many($1, $2, $3, $4, $5, $6)"),
             unblock: sql(include_str!("sql/unblock.sql")),
             ways: sql(include_str!("sql/ways.sql")),
             way: sql(&include_str!("sql/ways.sql")

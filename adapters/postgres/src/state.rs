@@ -324,6 +324,19 @@ impl StateAdapter for PostgresState {
         }
     }
 
+    async fn settle_in(
+        &self,
+        transaction: &mut PostgresTransaction,
+        settlements: &[Settlement],
+    ) -> Result<Vec<Settled>, StateError> {
+        if settlements.is_empty() {
+            return Ok(Vec::new());
+        }
+        let settled = settle::settle(&mut transaction.session(), &self.inner.core, settlements).await?;
+        transaction.prove();
+        Ok(settled)
+    }
+
     async fn reap_leases(&self, reap: &ReapLeases) -> Result<Vec<ReapedJob>, StateError> {
         if reap.types.is_empty() || reap.limit == 0 {
             return Ok(Vec::new());

@@ -14,13 +14,32 @@ use crate::session::Session;
 /// An open transaction. Dereferences to sqlx's connection; dropped, it rolls back.
 pub struct PostgresTransaction {
     inner: Lent,
+    /// Whether calls of the schema's functions are kept prepared.
+    prepared_calls: bool,
+    /// Whether the last statement was one of the library's own, and went well.
+    proven: bool,
 }
 
 impl PostgresTransaction {
     pub(crate) async fn begin(access: &Access) -> Result<Self, StateError> {
         let mut inner = access.lanes.pass().await.map_err(translate)?;
         inner.begin(access.begin_for_caller.clone()).await.map_err(translate)?;
-        Ok(Self { inner })
+        Ok(Self {
+            inner,
+            prepared_calls: access.mode == Mode::Own,
+            proven: false,
+        })
+    }
+
+    /// For statements of the library's own that end the transaction.
+    pub(crate) fn session(&mut self) -> Session<'_> {
+        self.proven = false;
+        Session::of_transaction(&mut self.inner, self.prepared_calls)
+    }
+
+    /// Says that the last statement was one of a [`session`](Self::session), and went well.
+    pub(crate) fn prove(&mut self) {
+        self.proven = true;
     }
 
     pub(crate) async fn commit(mut self) -> Result<(), StateError> {
@@ -32,19 +51,26 @@ impl PostgresTransaction {
             ));
         }
         // A transaction in which a statement has failed answers COMMIT with a rollback that looks like success. It
-        // refuses every other statement, though.
-        let alive = sqlx::raw_sql("SELECT 1").execute(&mut *self.inner).await;
+        // refuses every other statement, though, so there is no doubt about one that has just answered.
+        let alive = match self.proven {
+            true => Ok(()),
+            false => sqlx::raw_sql("SELECT 1").execute(&mut *self.inner).await.map(drop),
+        };
         if let Err(error) = alive {
             // What comes of the rollback does not matter: if it fails the connection is lost, and with it the
             // transaction.
             let _ = self.rollback().await;
             return Err(translate(error));
         }
-        self.inner.commit().await.map_err(translate)
+        self.inner.commit().await.map_err(translate)?;
+        self.inner.leave();
+        Ok(())
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
-        self.inner.rollback().await.map_err(translate)
+        self.inner.rollback().await.map_err(translate)?;
+        self.inner.leave();
+        Ok(())
     }
 }
 
@@ -58,6 +84,7 @@ impl Deref for PostgresTransaction {
 
 impl DerefMut for PostgresTransaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
+        self.proven = false;
         &mut self.inner
     }
 }

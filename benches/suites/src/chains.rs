@@ -123,7 +123,7 @@ pub(crate) fn suite(options: &Options) -> Suite {
             "statements for 1,000 chains and their fan-in",
             FAN_IN,
             |cost| cost.statements.map(|statements| statements * cost.units as f64),
-            150.0,
+            60.0,
         )],
         plots: Vec::new(),
     }

@@ -137,6 +137,16 @@ pub trait StateAdapter: Send + Sync + 'static {
         settlements: &[Settlement],
     ) -> impl Future<Output = Result<Vec<Settled>, StateError>> + Send;
 
+    /// The same in a transaction that this store has opened, for stores that can make something of knowing that: what
+    /// ends an attempt is usually the last thing before the commit.
+    fn settle_in(
+        &self,
+        transaction: &mut Self::Transaction,
+        settlements: &[Settlement],
+    ) -> impl Future<Output = Result<Vec<Settled>, StateError>> + Send {
+        self.settle_jobs(Some(transaction), settlements)
+    }
+
     /// Takes back jobs of the given types whose lease has expired, oldest expiry first: pending now, or dead if the
     /// attempts are exhausted; the expiry is stored as the attempt's error. Committed on return. Skips what is locked
     /// and what the caller runs itself.

@@ -181,6 +181,16 @@ impl<S: StateAdapter> Transaction<S> {
 }
 
 impl<S: StateAdapter> Transaction<S> {
+    /// What the commit will cause.
+    pub(crate) fn effects(&mut self) -> &mut Effects {
+        &mut self.effects
+    }
+
+    /// What the store has opened.
+    pub(crate) fn opened(&mut self) -> &mut S::Transaction {
+        &mut self.inner
+    }
+
     /// For the worker, which must know the effects even if the answer to its commit is lost.
     pub(crate) fn into_parts(self) -> (S::Transaction, Effects) {
         (self.inner, self.effects)

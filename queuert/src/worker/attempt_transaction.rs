@@ -116,7 +116,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
         };
         let state = self.shared.client.state();
         let settled = state
-            .settle_jobs(Some(&mut self.transaction), std::slice::from_ref(&settlement))
+            .settle_in(self.transaction.opened(), std::slice::from_ref(&settlement))
             .await?;
         match settled.into_iter().next() {
             Some(Settled::Applied(applied)) => {
@@ -125,7 +125,8 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                     _ => None,
                 };
                 let info = &self.shared.info;
-                let effects = self.transaction.scope().effects;
+                // Not through the scope, which takes the connection, too: the store may have noted that nobody has since.
+                let effects = self.transaction.effects();
                 effects.completed(&info.job, self.shared.ages(), Some(&info.worker), next, &applied);
                 effects.span(span, Commit::Created);
                 self.ended.0 = None;

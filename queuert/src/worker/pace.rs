@@ -36,8 +36,9 @@ impl Pace {
         if occupied == UNKNOWN {
             return 0;
         }
-        let each = self.round_trip.load(Ordering::Relaxed) / occupied.max(1);
-        let possible = usize::try_from(each).unwrap_or(usize::MAX).saturating_mul(self.workers);
+        let workers = u64::try_from(self.workers).unwrap_or(u64::MAX);
+        let free_by_then = self.round_trip.load(Ordering::Relaxed).saturating_mul(workers) / occupied.max(1);
+        let possible = usize::try_from(free_by_then).unwrap_or(usize::MAX);
         possible.min(2 * self.begun_before.load(Ordering::Relaxed))
     }
 
@@ -89,9 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_claimed_ahead_of_jobs_that_take_longer_than_a_claim() {
+    fn nothing_is_claimed_ahead_of_jobs_of_which_none_ends_during_a_claim() {
         assert_eq!(Pace::new(10).ahead(), 0, "before anything is known");
-        assert_eq!(pace(10, micros(1_001), micros(1_000), 100).ahead(), 0);
+        assert_eq!(pace(10, micros(10_001), micros(1_000), 100).ahead(), 0);
+    }
+
+    #[test]
+    fn of_longer_ones_as_many_are_claimed_ahead_as_end_during_a_claim() {
+        assert_eq!(pace(10, micros(5_000), micros(1_000), 100).ahead(), 2);
     }
 
     #[test]

@@ -359,6 +359,19 @@ impl Held {
         well(self.state.settle_jobs(Some(&mut self.transaction), &[settlement]).await).remove(0)
     }
 
+    pub(crate) async fn try_settle(&mut self, attempt: &Attempt, outcome: Outcome) -> Result<Settled, StateError> {
+        let settlement = attempt.settlement(outcome);
+        let settled = self.state.settle_jobs(Some(&mut self.transaction), &[settlement]).await;
+        settled.map(|mut settled| settled.remove(0))
+    }
+
+    /// Another transaction on the same connection, that sees for its whole life what there is now.
+    pub(crate) async fn freeze(&mut self) {
+        let text = "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
+        let frozen = sqlx::raw_sql(text).execute(&mut *self.transaction).await;
+        frozen.expect("the server is well");
+    }
+
     pub(crate) async fn apply(&mut self, attempt: &Attempt, outcome: Outcome) -> Applied {
         applied(self.settle(attempt, outcome).await)
     }

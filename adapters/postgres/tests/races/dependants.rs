@@ -2,7 +2,7 @@
 //! or the dependant sees what happened.
 
 use queuert::adapter::{Refusal, Settled};
-use queuert::{BlockerReference, ChainId, JobStatus};
+use queuert::{BlockerReference, ChainId, JobStatus, StateErrorKind};
 
 use crate::arena::{Arena, Attempt, ENDS, End, LONG, bury, chain, collide, continue_with, finish};
 
@@ -227,6 +227,35 @@ async fn the_dependant_is_created_before_the_blocker_is_deleted() {
                 assert_eq!(arena.status(blocker).await, None);
             }
         }
+        arena.assert_sound().await;
+    }
+}
+
+/// A transaction with one snapshot for all of its statements cannot see a dependant that came after it. It must not end
+/// the blocker then, even if somebody else waits for that already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stricter_transaction_does_not_end_what_a_later_dependant_waits_for() {
+    let arena = Arena::new().await;
+    for retried in [false, true] {
+        let blocker = arena.running("blocker").await;
+        let chain = blocker.job.chain_id;
+        arena.start("early", &[chain]).await;
+        let cancelled = arena.start("dependant", &[chain]).await;
+        arena.cancel(cancelled).await;
+        let mut strict = arena.begin().await;
+        strict.freeze().await;
+        let dependant = match retried {
+            true => arena.retry(cancelled).await.chain_id,
+            false => arena.start("dependant", &[chain]).await,
+        };
+        let error = strict
+            .try_settle(&blocker, finish())
+            .await
+            .expect_err("it sees nothing of the dependant");
+        assert_eq!(error.kind(), StateErrorKind::Conflict);
+        strict.rollback().await;
+        let unblocked = arena.apply(&blocker, finish()).await.unblocked;
+        assert!(unblocked.iter().any(|job| job.chain == dependant), "{unblocked:?}");
         arena.assert_sound().await;
     }
 }

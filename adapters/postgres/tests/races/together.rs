@@ -17,6 +17,15 @@ async fn blockers(arena: &Arena, count: usize) -> Vec<Attempt> {
     attempts
 }
 
+/// A store that has met no chain yet that somebody waits for, and one that has, and expects more of them.
+async fn arenas() -> [Arena; 2] {
+    let expecting = Arena::new().await;
+    let first = expecting.running("first").await;
+    expecting.start("second", &[first.job.chain_id]).await;
+    assert_eq!(expecting.apply(&first, finish()).await.unblocked.len(), 1);
+    [Arena::new().await, expecting]
+}
+
 fn chains(attempts: &[Attempt]) -> Vec<ChainId> {
     attempts.iter().map(|attempt| attempt.job.chain_id).collect()
 }
@@ -29,9 +38,14 @@ async fn finish_all(arena: &Arena, attempts: &[Attempt]) -> Vec<Settled> {
 }
 
 /// In how many transactions the results were written.
-async fn transactions(arena: &Arena) -> usize {
-    let text = format!("SELECT DISTINCT xmin::text FROM {}.result", arena.schema.name());
+async fn transactions(arena: &Arena, attempts: &[Attempt]) -> usize {
+    let text = format!(
+        "SELECT DISTINCT xmin::text FROM {}.result WHERE id = ANY ($1)",
+        arena.schema.name()
+    );
+    let ids: Vec<_> = attempts.iter().map(|attempt| attempt.id().as_uuid()).collect();
     let rows = sqlx::query(AssertSqlSafe(text))
+        .bind(ids)
         .fetch_all(&mut arena.schema.connection().await)
         .await
         .expect("the table can be read");
@@ -42,112 +56,116 @@ async fn transactions(arena: &Arena) -> usize {
 /// A job that waits for many chains, which end in one batch: one transaction, and it is made pending once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_blockers_of_a_job_end_in_one_transaction() {
-    let arena = Arena::new().await;
-    let attempts = blockers(&arena, 20).await;
-    let mut wanted = chains(&attempts);
-    // One of them twice: it counts twice.
-    wanted.push(wanted[7]);
-    let dependant = arena.start("dependant", &wanted).await;
-    // And a job that waits for one of them, and for another chain that goes on.
-    let other = arena.running("other").await;
-    let patient = arena.start("patient", &[wanted[3], other.job.chain_id]).await;
+    for arena in arenas().await {
+        let attempts = blockers(&arena, 20).await;
+        let mut wanted = chains(&attempts);
+        // One of them twice: it counts twice.
+        wanted.push(wanted[7]);
+        let dependant = arena.start("dependant", &wanted).await;
+        // And a job that waits for one of them, and for another chain that goes on.
+        let other = arena.running("other").await;
+        let patient = arena.start("patient", &[wanted[3], other.job.chain_id]).await;
 
-    let settled = finish_all(&arena, &attempts).await;
-    let unblocked: Vec<_> = settled
-        .into_iter()
-        .flat_map(|settled| applied(settled).unblocked)
-        .collect();
-    assert_eq!(unblocked.len(), 1, "{unblocked:?}");
-    assert_eq!(unblocked[0].job, dependant.first_job());
-    assert_eq!(transactions(&arena).await, 1);
-    arena.assert_claimable_once("dependant", dependant.first_job()).await;
-    assert_eq!(arena.status(patient).await, Some(JobStatus::Blocked));
-    arena.assert_sound().await;
-    assert_eq!(arena.apply(&other, finish()).await.unblocked.len(), 1);
-    arena.assert_sound().await;
+        let settled = finish_all(&arena, &attempts).await;
+        let unblocked: Vec<_> = settled
+            .into_iter()
+            .flat_map(|settled| applied(settled).unblocked)
+            .collect();
+        assert_eq!(unblocked.len(), 1, "{unblocked:?}");
+        assert_eq!(unblocked[0].job, dependant.first_job());
+        assert_eq!(transactions(&arena, &attempts).await, 1);
+        arena.assert_claimable_once("dependant", dependant.first_job()).await;
+        assert_eq!(arena.status(patient).await, Some(JobStatus::Blocked));
+        arena.assert_sound().await;
+        assert_eq!(arena.apply(&other, finish()).await.unblocked.len(), 1);
+        arena.assert_sound().await;
+    }
 }
 
 /// Somebody has one of the chains: its end comes later, the others are not kept by it, and the job waits for the last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chain_that_is_locked_is_left_out() {
-    let arena = Arena::new().await;
-    let attempts = blockers(&arena, 5).await;
-    let dependant = arena.start("dependant", &chains(&attempts)).await;
-    let mut holder = arena.begin().await;
-    holder.lock(attempts[2].job.chain_id).await.expect("it exists");
+    for arena in arenas().await {
+        let attempts = blockers(&arena, 5).await;
+        let dependant = arena.start("dependant", &chains(&attempts)).await;
+        let mut holder = arena.begin().await;
+        holder.lock(attempts[2].job.chain_id).await.expect("it exists");
 
-    for (place, settled) in finish_all(&arena, &attempts).await.into_iter().enumerate() {
-        match place {
-            2 => assert_eq!(settled, Settled::Busy),
-            _ => assert!(applied(settled).unblocked.is_empty()),
+        for (place, settled) in finish_all(&arena, &attempts).await.into_iter().enumerate() {
+            match place {
+                2 => assert_eq!(settled, Settled::Busy),
+                _ => assert!(applied(settled).unblocked.is_empty()),
+            }
         }
-    }
-    arena.assert_sound().await;
-    holder.rollback().await;
-    // All of them once more, as after an answer that was lost: only the one counts.
-    for (place, settled) in finish_all(&arena, &attempts).await.into_iter().enumerate() {
-        match place {
-            2 => assert_eq!(applied(settled).unblocked.len(), 1),
-            _ => assert_eq!(settled, Settled::Repeated(JobStatus::Completed)),
+        arena.assert_sound().await;
+        holder.rollback().await;
+        // All of them once more, as after an answer that was lost: only the one counts.
+        for (place, settled) in finish_all(&arena, &attempts).await.into_iter().enumerate() {
+            match place {
+                2 => assert_eq!(applied(settled).unblocked.len(), 1),
+                _ => assert_eq!(settled, Settled::Repeated(JobStatus::Completed)),
+            }
         }
+        arena.assert_claimable_once("dependant", dependant.first_job()).await;
+        arena.assert_sound().await;
     }
-    arena.assert_claimable_once("dependant", dependant.first_job()).await;
-    arena.assert_sound().await;
 }
 
 /// Somebody has a job that waits: the ends of what it waits for come later, the others do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dependant_that_is_locked_keeps_only_what_it_waits_for() {
-    let arena = Arena::new().await;
-    let attempts = blockers(&arena, 4).await;
-    let wanted = chains(&attempts);
-    let held = arena.start("held", &wanted[..2]).await;
-    let free = arena.start("free", &wanted[2..]).await;
-    let mut holder = arena.begin().await;
-    holder.lock(held).await.expect("it exists");
+    for arena in arenas().await {
+        let attempts = blockers(&arena, 4).await;
+        let wanted = chains(&attempts);
+        let held = arena.start("held", &wanted[..2]).await;
+        let free = arena.start("free", &wanted[2..]).await;
+        let mut holder = arena.begin().await;
+        holder.lock(held).await.expect("it exists");
 
-    let settled = finish_all(&arena, &attempts).await;
-    assert_eq!(settled[..2], [Settled::Busy, Settled::Busy]);
-    let unblocked = settled[2..]
-        .iter()
-        .cloned()
-        .flat_map(|settled| applied(settled).unblocked);
-    assert_eq!(unblocked.map(|job| job.chain).collect::<Vec<_>>(), [free]);
-    arena.assert_sound().await;
-    holder.cancel(&[held]).await.expect("it can be cancelled");
-    holder.commit().await;
+        let settled = finish_all(&arena, &attempts).await;
+        assert_eq!(settled[..2], [Settled::Busy, Settled::Busy]);
+        let unblocked = settled[2..]
+            .iter()
+            .cloned()
+            .flat_map(|settled| applied(settled).unblocked);
+        assert_eq!(unblocked.map(|job| job.chain).collect::<Vec<_>>(), [free]);
+        arena.assert_sound().await;
+        holder.cancel(&[held]).await.expect("it can be cancelled");
+        holder.commit().await;
 
-    let settled = finish_all(&arena, &attempts[..2]).await;
-    assert!(settled.into_iter().all(|settled| applied(settled).unblocked.is_empty()));
-    assert_eq!(arena.status(held).await, Some(JobStatus::Cancelled));
-    arena.assert_sound().await;
+        let settled = finish_all(&arena, &attempts[..2]).await;
+        assert!(settled.into_iter().all(|settled| applied(settled).unblocked.is_empty()));
+        assert_eq!(arena.status(held).await, Some(JobStatus::Cancelled));
+        arena.assert_sound().await;
+    }
 }
 
 /// A batch in which there is every reason to refuse an end, and one that is fine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_the_callers_any_more_does_not_spoil_the_batch() {
-    let arena = Arena::new().await;
-    let attempts = blockers(&arena, 3).await;
-    let [fine, cancelled, twice] = &attempts[..] else {
-        unreachable!("there are three")
-    };
-    arena.start("blocker", &[]).await;
-    let zombie = &arena.claim("blocker", Duration::ZERO).await;
-    let mut wanted = chains(&attempts);
-    wanted.push(zombie.job.chain_id);
-    let dependant = arena.start("dependant", &wanted).await;
-    assert_eq!(arena.reap("blocker", 25).await.len(), 1);
-    let successor = arena.claim("blocker", LONG).await;
-    assert_eq!(successor.id(), zombie.id());
-    arena.cancel(cancelled.job.chain_id).await;
+    for arena in arenas().await {
+        let attempts = blockers(&arena, 3).await;
+        let [fine, cancelled, twice] = &attempts[..] else {
+            unreachable!("there are three")
+        };
+        arena.start("blocker", &[]).await;
+        let zombie = &arena.claim("blocker", Duration::ZERO).await;
+        let mut wanted = chains(&attempts);
+        wanted.push(zombie.job.chain_id);
+        let dependant = arena.start("dependant", &wanted).await;
+        assert_eq!(arena.reap("blocker", 25).await.len(), 1);
+        let successor = arena.claim("blocker", LONG).await;
+        assert_eq!(successor.id(), zombie.id());
+        arena.cancel(cancelled.job.chain_id).await;
 
-    let batch = [fine, zombie, cancelled, twice, twice].map(|attempt| attempt.settlement(finish()));
-    let settled = arena.state.settle_jobs(None, &batch).await.expect("the store is well");
-    assert!(applied(settled[0].clone()).unblocked.is_empty());
-    assert!(matches!(settled[1], Settled::Lost(_)), "{:?}", settled[1]);
-    assert!(matches!(settled[2], Settled::Lost(_)), "{:?}", settled[2]);
-    assert!(applied(settled[3].clone()).unblocked.is_empty());
-    assert_eq!(settled[4], Settled::Repeated(JobStatus::Completed));
-    assert_eq!(arena.status(dependant).await, Some(JobStatus::Blocked));
-    arena.assert_sound().await;
+        let batch = [fine, zombie, cancelled, twice, twice].map(|attempt| attempt.settlement(finish()));
+        let settled = arena.state.settle_jobs(None, &batch).await.expect("the store is well");
+        assert!(applied(settled[0].clone()).unblocked.is_empty());
+        assert!(matches!(settled[1], Settled::Lost(_)), "{:?}", settled[1]);
+        assert!(matches!(settled[2], Settled::Lost(_)), "{:?}", settled[2]);
+        assert!(applied(settled[3].clone()).unblocked.is_empty());
+        assert_eq!(settled[4], Settled::Repeated(JobStatus::Completed));
+        assert_eq!(arena.status(dependant).await, Some(JobStatus::Blocked));
+        arena.assert_sound().await;
+    }
 }

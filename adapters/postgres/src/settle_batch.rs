@@ -1,0 +1,247 @@
+//! A batch of ends by attempts, and what the statement for it answered.
+
+use std::collections::HashSet;
+
+use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Settled, Settlement};
+use queuert::{Fence, JobStatus, Schedule, StateError, Timestamp};
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::change::storable;
+use crate::core::{Core, micros};
+use crate::create::{split, taken};
+use crate::lease::{Standing, held, standings};
+use crate::row;
+use crate::session::{Session, query};
+use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, RELEASE, RETRY, SNOOZE, Shape};
+
+/// A settlement by an attempt that may go through the statement for batches.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'a> {
+    pub(crate) place: usize,
+    pub(crate) settlement: &'a Settlement,
+    fence: Fence,
+    worker: &'a str,
+}
+
+impl<'a> Item<'a> {
+    /// `None` for what has to look at other chains.
+    pub(crate) fn of(place: usize, settlement: &'a Settlement) -> Option<Self> {
+        match &settlement.authority {
+            Authority::Fence { fence, worker } if blockers(settlement).is_empty() => Some(Self {
+                place,
+                settlement,
+                fence: *fence,
+                worker: worker.as_str(),
+            }),
+            _ => None,
+        }
+    }
+
+    fn kind(&self) -> i16 {
+        match self.settlement.outcome {
+            Outcome::Finish { .. } => FINISH,
+            Outcome::Continue { .. } => CONTINUE,
+            Outcome::Retry { .. } => RETRY,
+            Outcome::Bury { .. } => BURY,
+            Outcome::Release => RELEASE,
+            Outcome::Snooze { .. } => SNOOZE,
+        }
+    }
+}
+
+pub(crate) fn next(settlement: &Settlement) -> Option<&NewJob> {
+    match &settlement.outcome {
+        Outcome::Continue { next } => Some(next),
+        _ => None,
+    }
+}
+
+/// How the job is to be handed over, if it may be. One for a time, even one that has passed, goes through the queue: only
+/// the server knows whether it is due.
+fn handed_over(next: &NewJob) -> Option<HandOver> {
+    next.hand_over
+        .filter(|_| next.schedule == Schedule::Now && next.blockers.is_empty())
+}
+
+fn blockers(settlement: &Settlement) -> &[queuert::ChainId] {
+    next(settlement).map_or(&[], |next| &next.blockers)
+}
+
+/// What became of an item in a batch.
+pub(crate) enum Answer {
+    Settled(Settled),
+    /// It has to be looked at by itself.
+    Careful,
+    /// In the caller's transaction: something changed between two statements.
+    Again,
+}
+
+/// Those of the places that may go through the statement, in order of job, and those that may not.
+pub(crate) fn divide<'a>(settlements: &'a [Settlement], places: &[usize]) -> (Vec<Item<'a>>, Vec<usize>) {
+    let mut batch = Vec::with_capacity(places.len());
+    let mut careful = Vec::new();
+    for place in places {
+        match Item::of(*place, &settlements[*place]) {
+            Some(item) => batch.push(item),
+            None => careful.push(*place),
+        }
+    }
+    batch.sort_unstable_by_key(|item| item.settlement.job);
+    (batch, careful)
+}
+
+/// The outer error is that of the statement, for those who know what to make of it.
+pub(crate) async fn settle_batch(
+    session: &mut Session<'_>,
+    core: &Core,
+    items: &[Item<'_>],
+    locking: Locking,
+) -> Result<Result<Vec<(usize, Answer)>, StateError>, sqlx::Error> {
+    if items.is_empty() {
+        return Ok(Ok(Vec::new()));
+    }
+    let statement = match bind(core, locking, items) {
+        Ok(statement) => statement,
+        Err(error) => return Ok(Err(error)),
+    };
+    let rows = session.try_fetch(statement).await?;
+    Ok(answer_batch(session, core, items, &rows).await)
+}
+
+async fn answer_batch(
+    session: &mut Session<'_>,
+    core: &Core,
+    items: &[Item<'_>],
+    rows: &[PgRow],
+) -> Result<Vec<(usize, Answer)>, StateError> {
+    let mut settled: HashSet<Uuid> = HashSet::with_capacity(rows.len());
+    for found in rows {
+        settled.insert(row::get(found, 0)?);
+    }
+    let now = rows.first().map(|first| row::get(first, 1)).transpose()?;
+    let now = now.map(Timestamp::from_micros);
+    let applied = |item: &Item<'_>| {
+        let next = next(item.settlement);
+        let handed_over = next.and_then(handed_over).and(now);
+        Answer::Settled(Settled::Applied(Applied {
+            next: next.map(|_| handed_over.map_or(JobStatus::Pending, |_| JobStatus::Running)),
+            handed_over,
+            ..Applied::default()
+        }))
+    };
+    let missing: Vec<&Item<'_>> = items
+        .iter()
+        .filter(|item| !settled.contains(&item.settlement.job.as_uuid()))
+        .collect();
+    let mut answers = Vec::with_capacity(items.len());
+    for item in items
+        .iter()
+        .filter(|item| settled.contains(&item.settlement.job.as_uuid()))
+    {
+        answers.push((item.place, applied(item)));
+    }
+    if missing.is_empty() {
+        return Ok(answers);
+    }
+    let standings = standings(session, core, missing.iter().map(|item| item.settlement.job)).await?;
+    let next_ids = missing.iter().filter_map(|item| Some(next(item.settlement)?.id));
+    let taken = match missing.iter().any(|item| next(item.settlement).is_some()) {
+        true => taken(session, core, next_ids).await?,
+        false => HashSet::new(),
+    };
+    for item in missing {
+        let standing = standings.get(&item.settlement.job);
+        let next_taken = next(item.settlement).filter(|next| taken.contains(&next.id));
+        answers.push((item.place, explain(item, standing, next_taken)));
+    }
+    Ok(answers)
+}
+
+/// Why an item was not settled.
+fn explain(item: &Item<'_>, standing: Option<&Standing>, next_taken: Option<&NewJob>) -> Answer {
+    match held(standing, item.fence) {
+        Err(reason) => match standing {
+            Some(standing) if standing.settled_fence == Some(item.fence.as_uuid()) => {
+                Answer::Settled(Settled::Repeated(standing.status))
+            }
+            _ => Answer::Settled(Settled::Lost(reason)),
+        },
+        Ok(()) if item.kind() == FINISH && standing.is_some_and(|standing| standing.awaited) => Answer::Careful,
+        Ok(()) => match next_taken {
+            Some(next) => Answer::Settled(Settled::Refused(Refusal::IdTaken(next.id))),
+            None => Answer::Again,
+        },
+    }
+}
+
+fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::session::Query, StateError> {
+    let size = items.len();
+    let (mut jobs, mut fences, mut kinds) = (
+        Vec::with_capacity(size),
+        Vec::with_capacity(size),
+        Vec::with_capacity(size),
+    );
+    let (mut workers, mut texts) = (Vec::with_capacity(size), Vec::with_capacity(size));
+    let (mut times, mut delays) = (Vec::with_capacity(size), Vec::with_capacity(size));
+    for item in items {
+        jobs.push(item.settlement.job.as_uuid());
+        fences.push(item.fence.as_uuid());
+        kinds.push(item.kind());
+        workers.push(item.worker.to_owned());
+        let (text, schedule) = match &item.settlement.outcome {
+            Outcome::Finish { output } => (Some(output.as_str().to_owned()), None),
+            Outcome::Continue { next } => (None, Some(next.schedule)),
+            Outcome::Retry { schedule, error } => (Some(storable(error)), Some(*schedule)),
+            Outcome::Bury { error } => (Some(storable(error)), None),
+            Outcome::Release => (None, None),
+            Outcome::Snooze { schedule } => (None, Some(*schedule)),
+        };
+        texts.push(text);
+        let (time, delay) = split(schedule.unwrap_or_default());
+        times.push(time);
+        delays.push(delay);
+    }
+    let takes = |item: &Item<'_>| next(item.settlement).and_then(handed_over).is_some();
+    let shape = Shape::of(&kinds, items.iter().any(takes), locking);
+    let mut statement = query(&core.settle_statement(shape))
+        .bind(jobs)
+        .bind(fences)
+        .bind(kinds)
+        .bind(workers)
+        .bind(texts)
+        .bind(times)
+        .bind(delays);
+    if shape.continues || shape.gives_back {
+        statement = statement.bind(core.step());
+    }
+    if shape.continues {
+        let (mut ids, mut types, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut max_attempts, mut traces, mut inputs) = (Vec::new(), Vec::new(), Vec::new());
+        for next in items.iter().map(|item| next(item.settlement)) {
+            ids.push(next.map(|next| next.id.as_uuid()));
+            types.push(next.map(|next| core.type_number(&next.type_name)).transpose()?);
+            priorities.push(next.map(|next| next.priority));
+            max_attempts.push(next.and_then(|next| next.max_attempts).map(i64::from));
+            traces.push(next.and_then(|next| next.trace_context.clone()));
+            inputs.push(next.map(|next| next.input.as_str().to_owned()));
+        }
+        statement = statement
+            .bind(ids)
+            .bind(types)
+            .bind(priorities)
+            .bind(max_attempts)
+            .bind(traces)
+            .bind(inputs);
+    }
+    if shape.hands_over {
+        let (mut fences, mut leases) = (Vec::with_capacity(size), Vec::with_capacity(size));
+        for item in items {
+            let taken = next(item.settlement).and_then(handed_over);
+            fences.push(taken.map(|taken| taken.fence.as_uuid()));
+            leases.push(taken.map(|taken| micros(taken.lease)));
+        }
+        statement = statement.bind(fences).bind(leases);
+    }
+    Ok(statement)
+}
