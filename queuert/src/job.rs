@@ -1,7 +1,9 @@
 //! The job: its statuses, its stored record, and its typed view.
 
-use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::id::{ChainId, Fence, JobId, WorkerId};
@@ -9,9 +11,16 @@ use crate::job_type::JobType;
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
-/// The stable name under which a job type is stored.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TypeName(Cow<'static, str>);
+/// The stable name under which a job type is stored. Cloning is cheap.
+#[derive(Clone)]
+pub struct TypeName(Text);
+
+/// A process reads the names of a few types again and again, once or twice per job.
+#[derive(Clone)]
+enum Text {
+    Known(&'static str),
+    Read(Arc<str>),
+}
 
 impl TypeName {
     /// The longest name that is accepted, in bytes.
@@ -19,42 +28,71 @@ impl TypeName {
 
     /// A name that is known at compile time.
     pub const fn from_static(name: &'static str) -> Self {
-        Self(Cow::Borrowed(name))
+        Self(Text::Known(name))
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Text::Known(name) => name,
+            Text::Read(name) => name,
+        }
     }
 }
 
 impl From<&'static str> for TypeName {
     fn from(name: &'static str) -> Self {
-        Self(Cow::Borrowed(name))
+        Self(Text::Known(name))
     }
 }
 
 impl From<String> for TypeName {
     fn from(name: String) -> Self {
-        Self(Cow::Owned(name))
+        Self(Text::Read(name.into()))
     }
 }
 
 impl std::borrow::Borrow<str> for TypeName {
     fn borrow(&self) -> &str {
-        &self.0
+        self.as_str()
+    }
+}
+
+impl PartialEq for TypeName {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for TypeName {}
+
+impl PartialOrd for TypeName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TypeName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl Hash for TypeName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
     }
 }
 
 impl fmt::Display for TypeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for TypeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The ends of attempts. Those that touch nothing but their own chain go through one statement for the whole batch, those
 //! that somebody waits for through [`finish_together`], and the rest, one by one, through [`settle_carefully`].
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::HashSet;
 
 use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Settled, Settlement};
 use queuert::{Fence, JobId, JobStatus, Schedule, StateError, Timestamp, TypeName};
@@ -14,7 +15,7 @@ use crate::claim::{Standing, held, micros, standings};
 use crate::connect::Access;
 use crate::core::Core;
 use crate::create::{split, taken, writable};
-use crate::error::{has_code, translate};
+use crate::error::{corrupt, has_code, translate};
 use crate::row;
 use crate::session::{Session, query};
 use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, RELEASE, RETRY, SNOOZE, Shape};
@@ -94,7 +95,7 @@ pub(crate) async fn settle(
 ) -> Result<Vec<Settled>, StateError> {
     check(settlements)?;
     core.intern(session, next_types(settlements)).await?;
-    let mut answers: HashMap<usize, Settled> = HashMap::with_capacity(settlements.len());
+    let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
     for run in runs(settlements) {
         let mut left = run;
         for _ in 0..MANY_ROUNDS {
@@ -106,10 +107,9 @@ pub(crate) async fn settle(
             found.extend(careful.into_iter().map(|place| (place, Answer::Careful)));
             for (place, answer) in found {
                 match answer {
-                    Answer::Settled(settled) => drop(answers.insert(place, settled)),
+                    Answer::Settled(settled) => answers[place] = Some(settled),
                     Answer::Careful => {
-                        let settled = settle_carefully(session, core, &settlements[place]).await?;
-                        answers.insert(place, settled);
+                        answers[place] = Some(settle_carefully(session, core, &settlements[place]).await?);
                     }
                     Answer::Again => left.push(place),
                 }
@@ -131,24 +131,26 @@ pub(crate) async fn settle_alone(
     check(settlements)?;
     let unknown = core.types.unknown(next_types(settlements));
     core.intern_alone(access, unknown).await?;
-    let mut answers: HashMap<usize, Settled> = HashMap::with_capacity(settlements.len());
+    let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
     for run in runs(settlements) {
         let (batch, careful) = divide(settlements, &run);
         let mut awaited = Vec::new();
         for (place, answer) in settle_unlocked(access, core, &batch).await? {
             match answer {
-                Answer::Settled(settled) => drop(answers.insert(place, settled)),
+                Answer::Settled(settled) => answers[place] = Some(settled),
                 Answer::Careful => awaited.push(place),
-                Answer::Again => drop(answers.insert(place, Settled::Busy)),
+                Answer::Again => answers[place] = Some(Settled::Busy),
             }
         }
         if !awaited.is_empty() {
             let finishes: Vec<&Settlement> = awaited.iter().map(|place| &settlements[*place]).collect();
             let settled = finish_together(access, core, &finishes).await?;
-            answers.extend(awaited.into_iter().zip(settled));
+            for (place, settled) in awaited.into_iter().zip(settled) {
+                answers[place] = Some(settled);
+            }
         }
         for place in careful {
-            answers.insert(place, settle_singly(access, core, &settlements[place]).await?);
+            answers[place] = Some(settle_singly(access, core, &settlements[place]).await?);
         }
     }
     in_order(settlements, answers)
@@ -159,8 +161,10 @@ pub(crate) async fn settle_alone(
 /// Those of which a lock was in the way the last time are apart from the others, which would have to wait for them again
 /// and again while somebody has a long transaction.
 async fn settle_unlocked(access: &Access, core: &Core, batch: &[Item<'_>]) -> Result<Vec<(usize, Answer)>, StateError> {
-    let (met, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) =
-        batch.iter().partition(|item| core.locked.contains(item.settlement.job));
+    let known = !core.locked.is_empty();
+    let (met, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
+        .iter()
+        .partition(|item| known && core.locked.contains(item.settlement.job));
     let mut answers = Vec::with_capacity(batch.len());
     match settle_part(access, core, &fresh, Locking::Fail).await? {
         Some(settled) => answers.extend(settled),
@@ -176,14 +180,16 @@ async fn settle_unlocked(access: &Access, core: &Core, batch: &[Item<'_>]) -> Re
             .await?
             .unwrap_or_default(),
     );
-    let mut locked = HashMap::new();
-    for (place, answer) in &answers {
-        locked.insert(*place, matches!(answer, Answer::Again));
-    }
-    let jobs = batch
+    let locked: HashSet<usize> = answers
         .iter()
-        .map(|item| (item.settlement.job, locked.get(&item.place) == Some(&true)));
-    core.locked.remember(jobs);
+        .filter(|(_, answer)| matches!(answer, Answer::Again))
+        .map(|(place, _)| *place)
+        .collect();
+    if !locked.is_empty() || !core.locked.is_empty() {
+        let jobs = batch.iter();
+        core.locked
+            .remember(jobs.map(|item| (item.settlement.job, locked.contains(&item.place))));
+    }
     Ok(answers)
 }
 
@@ -213,12 +219,12 @@ async fn settle_part(
     }
 }
 
-fn in_order(settlements: &[Settlement], mut answers: HashMap<usize, Settled>) -> Result<Vec<Settled>, StateError> {
-    let answer = |(place, settlement): (usize, &Settlement)| {
-        let missing = || crate::error::corrupt(format!("the end of job {} has no answer", settlement.job));
-        answers.remove(&place).ok_or_else(missing)
-    };
-    settlements.iter().enumerate().map(answer).collect()
+fn in_order(settlements: &[Settlement], answers: Vec<Option<Settled>>) -> Result<Vec<Settled>, StateError> {
+    let missing = |settlement: &Settlement| corrupt(format!("the end of job {} has no answer", settlement.job));
+    let answers = settlements.iter().zip(answers);
+    answers
+        .map(|(settlement, answer)| answer.ok_or_else(|| missing(settlement)))
+        .collect()
 }
 
 /// Refuses texts that cannot be written before they spoil a transaction.
@@ -301,12 +307,13 @@ async fn answer_batch(
     items: &[Item<'_>],
     rows: &[PgRow],
 ) -> Result<Vec<(usize, Answer)>, StateError> {
-    let mut settled: HashSet<Uuid> = HashSet::with_capacity(rows.len());
-    for found in rows {
-        settled.insert(row::get(found, 0)?);
-    }
-    let now = rows.first().map(|first| row::get(first, 1)).transpose()?;
-    let now = now.map(Timestamp::from_micros);
+    let Some(found) = rows.first() else {
+        return Err(corrupt("a settlement has no answer"));
+    };
+    let mut settled: Vec<Uuid> = row::get(found, 0)?;
+    settled.sort_unstable();
+    let is_settled = |item: &Item<'_>| settled.binary_search(&item.settlement.job.as_uuid()).is_ok();
+    let now = Some(Timestamp::from_micros(row::get(found, 1)?));
     let applied = |item: &Item<'_>| {
         let next = next(item.settlement);
         let handed_over = next.and_then(handed_over).and(now);
@@ -316,16 +323,13 @@ async fn answer_batch(
             ..Applied::default()
         }))
     };
-    let missing: Vec<&Item<'_>> = items
-        .iter()
-        .filter(|item| !settled.contains(&item.settlement.job.as_uuid()))
-        .collect();
+    let mut missing: Vec<&Item<'_>> = Vec::new();
     let mut answers = Vec::with_capacity(items.len());
-    for item in items
-        .iter()
-        .filter(|item| settled.contains(&item.settlement.job.as_uuid()))
-    {
-        answers.push((item.place, applied(item)));
+    for item in items {
+        match is_settled(item) {
+            true => answers.push((item.place, applied(item))),
+            false => missing.push(item),
+        }
     }
     if missing.is_empty() {
         return Ok(answers);
@@ -374,12 +378,12 @@ fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::sess
         jobs.push(item.settlement.job.as_uuid());
         fences.push(item.fence.as_uuid());
         kinds.push(item.kind());
-        workers.push(item.worker.to_owned());
+        workers.push(item.worker);
         let (text, schedule) = match &item.settlement.outcome {
-            Outcome::Finish { output } => (Some(output.as_str().to_owned()), None),
+            Outcome::Finish { output } => (Some(Cow::Borrowed(output.as_str())), None),
             Outcome::Continue { next } => (None, Some(next.schedule)),
-            Outcome::Retry { schedule, error } => (Some(storable(error)), Some(*schedule)),
-            Outcome::Bury { error } => (Some(storable(error)), None),
+            Outcome::Retry { schedule, error } => (Some(Cow::Owned(storable(error))), Some(*schedule)),
+            Outcome::Bury { error } => (Some(Cow::Owned(storable(error))), None),
             Outcome::Release => (None, None),
             Outcome::Snooze { schedule } => (None, Some(*schedule)),
         };
@@ -409,8 +413,8 @@ fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::sess
             types.push(next.map(|next| core.type_number(&next.type_name)).transpose()?);
             priorities.push(next.map(|next| next.priority));
             max_attempts.push(next.and_then(|next| next.max_attempts).map(i64::from));
-            traces.push(next.and_then(|next| next.trace_context.clone()));
-            inputs.push(next.map(|next| next.input.as_str().to_owned()));
+            traces.push(next.and_then(|next| next.trace_context.as_deref()));
+            inputs.push(next.map(|next| next.input.as_str()));
         }
         statement = statement
             .bind(ids)
