@@ -283,6 +283,10 @@ impl<T> Line<T> {
     /// Counts an attempt as ending until the value is dropped.
     pub(crate) fn ending(self: &Arc<Self>) -> Ending<T> {
         self.ending.fetch_add(1, Ordering::SeqCst);
+        // A single worker keeps its job until that is written, and its next one is claimed meanwhile.
+        if self.strict() && self.hungry.load(Ordering::SeqCst) {
+            self.feed(&self.state());
+        }
         Ending(Arc::clone(self))
     }
 }

@@ -102,9 +102,10 @@ async fn a_worker_that_does_not_come_when_it_is_called_keeps_no_job_from_the_oth
 async fn a_single_worker_is_asked_for_once_and_has_its_job_until_that_is_written() {
     let line = Arc::new(Line::new(1));
     let mut member = busy(&line).await;
-    assert_eq!(line.demand().now_or_never(), None);
+    let mut demand = Box::pin(line.demand());
+    assert_eq!(demand.as_mut().now_or_never(), None);
     let ending = line.ending();
-    assert_eq!(line.demand().await, 1);
+    assert_eq!(demand.await, 1, "who waits is told");
     line.push(vec![1], false);
     assert!(line.join().is_none(), "one worker has one job");
     assert_eq!(line.demand().now_or_never(), None, "it has been asked for");
