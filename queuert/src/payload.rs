@@ -1,5 +1,6 @@
 //! Inputs and outputs as they are stored: JSON text.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +13,13 @@ use serde::de::DeserializeOwned;
 /// contained: whoever decodes it gets a typed error that names the row.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(Arc<str>);
+
+thread_local! {
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The largest buffer that a thread keeps.
+const KEPT: usize = 64 * 1024;
 
 impl Payload {
     /// Takes JSON text as it is, for example from a row. The text is not checked until it is decoded.
@@ -30,10 +38,19 @@ impl Payload {
     ///
     /// When the value's `Serialize` implementation fails, or it has map keys that are not strings.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
-        match serde_json::to_string(value) {
-            Ok(text) => Ok(Self(text.into())),
-            Err(error) => Err(PayloadError(error.to_string())),
+        // Encoded next to what was encoded before, so that a payload is one allocation of its own size. A value whose
+        // `Serialize` encodes another one on the way finds the buffer taken, and has one of its own.
+        let mut buffer = BUFFER.try_with(Cell::take).unwrap_or_default();
+        buffer.clear();
+        let written = serde_json::to_writer(&mut buffer, value);
+        let text = written.map_err(|error| error.to_string()).and_then(|()| {
+            let text = std::str::from_utf8(&buffer).map_err(|error| error.to_string())?;
+            Ok(Self(text.into()))
+        });
+        if buffer.capacity() <= KEPT {
+            let _ = BUFFER.try_with(|kept| kept.set(buffer));
         }
+        text.map_err(PayloadError)
     }
 
     /// Reads the JSON as a `T`.

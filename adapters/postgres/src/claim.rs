@@ -4,15 +4,17 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use queuert::adapter::{ClaimJobs, ClaimType, Claimed, ClaimedJob, QueueSample, SampleQueues};
-use queuert::{Fence, JobId, StateError, Timestamp};
+use queuert::{ChainId, Fence, JobId, JobRecord, JobStatus, Lease, Payload, StateError, Timestamp};
+use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::core::{Core, count, micros};
 use crate::horizon::Look;
 use crate::query::{blockers_of, stored_jobs};
-use crate::row::{self, JOB_COLUMNS, StoredJob};
+use crate::row;
 use crate::session::{Session, query};
+use crate::types::Names;
 
 /// When to look again for a due job that was locked: soon, but not in a hot loop.
 const LOCKED_JOB_DELAY: Duration = Duration::from_millis(50);
@@ -32,7 +34,7 @@ const FARTHEST: usize = 1_000_000;
 /// ($6): it must be moved over first, or the order would be wrong.
 ///
 /// $1 types, $2 how many, $3 leases, $4 worker, $5 fence, $7 and $8 the rank and the time before which nothing is looked for
-/// (see `horizon`). Columns of a job, then the rank, the time, when the next job is due that lies apart, how many rows
+/// (see `horizon`). Of a job what the caller does not know ([`taken_job`] reads it), then the rank, the time, when the next job is due that lies apart, how many rows
 /// there were if fewer than asked for were taken, and how many index entries were read, of jobs that are ready and of those
 /// that lie apart. One row without a job if there is none.
 ///
@@ -76,23 +78,63 @@ pub(crate) fn statement(types: usize, reach: usize) -> String {
          SELECT c.id, c.leased_until, c.scheduled_at, c.claimed_at, c.type_id, c.attempt + 1, c.claims + 1, c.priority, \
          c.awaited, $5::uuid, $4::text, c.settled_fence FROM c) \
          SELECT x.*, clock.now, ahead.at, CASE WHEN (SELECT count(*) FROM d) < $2::bigint \
-         THEN (SELECT count(*) FROM m) END, (SELECT pg_stat_get_xact_tuples_returned(E'{{schema_text}}.ready_claim'::regclass)) - clock.entries, \
+         THEN (SELECT count(*) FROM m) END, \
+         (SELECT pg_stat_get_xact_tuples_returned(E'{{schema_text}}.ready_claim'::regclass)) - clock.entries, \
          (SELECT pg_stat_get_xact_tuples_returned(E'{{schema_text}}.later_due'::regclass)) - clock.entries_apart \
          FROM clock CROSS JOIN ahead LEFT JOIN (\
-         SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text AS output, 2 AS status, \
-         j.priority, c.attempt + 1 AS attempt, c.claims + 1 AS claims, j.max_attempts, j.created_at, c.scheduled_at, \
-         c.claimed_at AS started_at, NULL::bigint AS ended_at, NULL::text AS completed_by, e.attempt AS failed, \
-         e.at AS failed_at, e.message, $4::text AS owner, c.leased_until, $5::uuid AS fence, j.dedup_key, \
-         j.trace_context, j.keyed, j.blockers, 3 AS place, c.awaited, c.settled_fence, j.chain_created_at, \
-         NULL::integer AS remaining, c.rank FROM c JOIN {{schema}}.job AS j ON j.id = c.id \
+         SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, j.priority, \
+         c.attempt + 1 AS attempt, c.claims + 1 AS claims, j.max_attempts, j.created_at, c.scheduled_at, c.leased_until, \
+         e.attempt AS failed, e.at AS failed_at, e.message, j.dedup_key, j.trace_context, j.blockers, c.rank \
+         FROM c JOIN {{schema}}.job AS j ON j.id = c.id \
          LEFT JOIN LATERAL (SELECT f.attempt, f.at, f.message FROM {{schema}}.failure AS f \
          WHERE c.claims > 0 AND f.id = c.id OFFSET 0) AS e ON true) AS x ON true"
     )
 }
 
+/// Where the columns begin that are the same in all rows of a claim.
+const CLAIM_COLUMNS: usize = 20;
+
+/// A job that was taken, with its rank and the number of chains that it was created to wait for.
+fn taken_job(
+    names: &mut Names<'_>,
+    claim: &ClaimJobs,
+    now: Timestamp,
+    found: &PgRow,
+) -> Result<(i64, u32, JobRecord), StateError> {
+    let job = JobRecord {
+        id: JobId::from_uuid(row::get(found, 0)?),
+        type_name: names.of(row::get(found, 1)?)?,
+        chain_id: ChainId::from_uuid(row::get(found, 2)?),
+        chain_type: names.of(row::get(found, 3)?)?,
+        chain_index: row::small(found, 4)?,
+        input: Payload::from_text(row::get::<&str>(found, 5)?),
+        output: None,
+        status: JobStatus::Running,
+        priority: row::get(found, 6)?,
+        attempt: row::small(found, 7)?,
+        claims: row::small(found, 8)?,
+        max_attempts: row::get::<Option<i64>>(found, 9)?.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
+        created_at: Timestamp::from_micros(row::get(found, 10)?),
+        scheduled_at: Timestamp::from_micros(row::get(found, 11)?),
+        started_at: Some(now),
+        ended_at: None,
+        completed_by: None,
+        last_error: row::failure(found, 13)?,
+        lease: Some(Lease {
+            owner: claim.worker.clone(),
+            until: Timestamp::from_micros(row::get(found, 12)?),
+            fence: claim.fence,
+        }),
+        deduplication_key: row::get(found, 16)?,
+        trace_context: row::get(found, 17)?,
+    };
+    Ok((row::get(found, 19)?, row::small(found, 18)?, job))
+}
+
 /// What one claim statement found.
 struct Taken {
-    jobs: Vec<(i64, StoredJob)>,
+    /// With rank and number of blockers.
+    jobs: Vec<(i64, u32, JobRecord)>,
     now: Timestamp,
     /// When the next job is due that still lies apart.
     ahead: Option<Timestamp>,
@@ -126,8 +168,8 @@ pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJ
     let next_due = next_due(&taken, claim.limit);
     let mut jobs = taken.jobs;
     // Rows come back in the order in which they lie in the table.
-    jobs.sort_unstable_by_key(|(rank, stored)| (*rank, stored.job.id));
-    let jobs = jobs.into_iter().map(|(_, stored)| stored).collect();
+    jobs.sort_unstable_by_key(|(rank, _, job)| (*rank, job.id));
+    let jobs = jobs.into_iter().map(|(_, blockers, job)| (job, blockers)).collect();
     Ok(Claimed {
         jobs: with_blockers(session, core, jobs).await?,
         next_due,
@@ -195,21 +237,25 @@ pub(crate) async fn claimed(
     let mut stored = stored_jobs(session, core, &ids).await?;
     // Between the two statements one may have been taken back.
     stored.retain(|stored| stored.job.lease.as_ref().is_some_and(|lease| lease.fence == fence));
-    with_blockers(session, core, stored).await
+    let jobs = stored.into_iter().map(|stored| (stored.job, stored.blockers));
+    with_blockers(session, core, jobs.collect()).await
 }
 
-/// Jobs with the chains that they have waited for.
+/// Jobs, each with how many chains it has waited for, with those chains.
 async fn with_blockers(
     session: &mut Session<'_>,
     core: &Core,
-    jobs: Vec<StoredJob>,
+    jobs: Vec<(JobRecord, u32)>,
 ) -> Result<Vec<ClaimedJob>, StateError> {
-    let waited = jobs.iter().filter(|stored| stored.blockers > 0);
-    let waited: Vec<JobId> = waited.map(|stored| stored.job.id).collect();
-    let mut blockers = blockers_of(session, core, &waited).await?;
-    let jobs = jobs.into_iter().map(|stored| ClaimedJob {
-        blockers: blockers.remove(&stored.job.id).unwrap_or_default(),
-        job: stored.job,
+    let waited = jobs.iter().filter(|(_, blockers)| *blockers > 0);
+    let waited: Vec<JobId> = waited.map(|(job, _)| job.id).collect();
+    let mut found = blockers_of(session, core, &waited).await?;
+    let jobs = jobs.into_iter().map(|(job, blockers)| ClaimedJob {
+        blockers: match blockers {
+            0 => Vec::new(),
+            _ => found.remove(&job.id).unwrap_or_default(),
+        },
+        job,
     });
     Ok(jobs.collect())
 }
@@ -263,30 +309,38 @@ async fn take(
         .bind(anyway)
         .bind(ready_from)
         .bind(later_from);
-    let mut rows = session.fetch(statement).await?;
+    let rows = session.fetch(statement).await?;
     let Some(any) = rows.first() else {
         return Err(crate::error::corrupt("a claim has no answer"));
     };
     let mut taken = Taken {
         jobs: Vec::new(),
-        now: Timestamp::from_micros(row::get(any, JOB_COLUMNS + 1)?),
-        ahead: row::time(any, JOB_COLUMNS + 2)?,
-        seen: row::get::<Option<i64>>(any, JOB_COLUMNS + 3)?.map(|seen| usize::try_from(seen).unwrap_or_default()),
+        now: Timestamp::from_micros(row::get(any, CLAIM_COLUMNS)?),
+        ahead: row::time(any, CLAIM_COLUMNS + 1)?,
+        seen: row::get::<Option<i64>>(any, CLAIM_COLUMNS + 2)?.map(|seen| usize::try_from(seen).unwrap_or_default()),
     };
-    let read: (i64, i64) = (row::get(any, JOB_COLUMNS + 4)?, row::get(any, JOB_COLUMNS + 5)?);
-    if row::get::<Option<Uuid>>(any, 0)?.is_none() {
-        rows.clear();
-    }
-    let jobs = row::jobs(session, core, &rows).await?;
-    for (found, stored) in rows.iter().zip(jobs) {
-        taken.jobs.push((row::get(found, JOB_COLUMNS)?, stored));
+    let read: (i64, i64) = (row::get(any, CLAIM_COLUMNS + 3)?, row::get(any, CLAIM_COLUMNS + 4)?);
+    if row::get::<Option<Uuid>>(any, 0)?.is_some() {
+        let mut chain_types: Vec<i32> = Vec::new();
+        for found in &rows {
+            let chain_type = row::get(found, 3)?;
+            if !chain_types.contains(&chain_type) {
+                chain_types.push(chain_type);
+            }
+        }
+        core.name_types(session, chain_types).await?;
+        let mut names = Names::new(core);
+        taken.jobs.reserve(rows.len());
+        for found in &rows {
+            taken.jobs.push(taken_job(&mut names, claim, taken.now, found)?);
+        }
     }
     // Jobs that are due and lie apart have kept it from taking any, or whatever is in reach is locked.
     let due = taken.ahead.filter(|ahead| *ahead <= taken.now);
     let blind = (due.is_some() && !anyway) || taken.seen == Some(reach);
     let all_taken = match taken.jobs.len() < claim.limit {
         true => Some(taken.now.as_micros()),
-        false => taken.jobs.iter().map(|(rank, _)| *rank).max(),
+        false => taken.jobs.iter().map(|(rank, ..)| *rank).max(),
     };
     let took = begun.elapsed();
     let ready = Look {

@@ -14,6 +14,10 @@ const MANY: usize = 10_000;
 pub(crate) struct LockedJobs(Mutex<HashSet<JobId>>);
 
 impl LockedJobs {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(crate) fn contains(&self, job: JobId) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&job)
     }

@@ -209,7 +209,7 @@ fn chain(core: &Core, row: &PgRow) -> Result<ChainRecord, StateError> {
 }
 
 /// Attempt, time and message of a failure, from column `from` on.
-fn failure(row: &PgRow, from: usize) -> Result<Option<AttemptError>, StateError> {
+pub(crate) fn failure(row: &PgRow, from: usize) -> Result<Option<AttemptError>, StateError> {
     let Some(at) = get::<Option<i64>>(row, from + 1)? else {
         return Ok(None);
     };

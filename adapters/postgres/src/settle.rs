@@ -2,7 +2,7 @@
 //! that somebody waits for through [`finish_many`] or, if locks are in their way, through [`finish_together`], and the
 //! rest, one by one, through [`settle_carefully`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use queuert::adapter::{Applied, Outcome, Settled, Settlement};
 use queuert::{JobId, StateError, TypeName};
@@ -11,7 +11,7 @@ use crate::careful::settle_carefully;
 use crate::connect::Access;
 use crate::core::Core;
 use crate::create::writable;
-use crate::error::{has_code, translate};
+use crate::error::{corrupt, has_code, translate};
 use crate::finish::{Finish, Finished, finish_many, finish_one, once};
 use crate::session::Session;
 use crate::settle_batch::{Answer, Item, divide, next, settle_batch};
@@ -35,7 +35,7 @@ pub(crate) async fn settle(
         return Ok(vec![Settled::Applied(applied)]);
     }
     core.intern(session, next_types(settlements)).await?;
-    let mut answers: HashMap<usize, Settled> = HashMap::with_capacity(settlements.len());
+    let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
     for run in runs(settlements) {
         let mut left = run;
         for _ in 0..MANY_ROUNDS {
@@ -47,10 +47,9 @@ pub(crate) async fn settle(
             found.extend(careful.into_iter().map(|place| (place, Answer::Careful)));
             for (place, answer) in found {
                 match answer {
-                    Answer::Settled(settled) => drop(answers.insert(place, settled)),
+                    Answer::Settled(settled) => answers[place] = Some(settled),
                     Answer::Careful => {
-                        let settled = settle_carefully(session, core, &settlements[place]).await?;
-                        answers.insert(place, settled);
+                        answers[place] = Some(settle_carefully(session, core, &settlements[place]).await?);
                     }
                     Answer::Again => left.push(place),
                 }
@@ -89,15 +88,15 @@ pub(crate) async fn settle_alone(
     check(settlements)?;
     let unknown = core.types.unknown(next_types(settlements));
     core.intern_alone(access, unknown).await?;
-    let mut answers: HashMap<usize, Settled> = HashMap::with_capacity(settlements.len());
+    let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
     for run in runs(settlements) {
         let (batch, careful) = divide(settlements, &run);
         let mut awaited = Vec::new();
         for (place, answer) in settle_batches(access, core, batch).await? {
             match answer {
-                Answer::Settled(settled) => drop(answers.insert(place, settled)),
+                Answer::Settled(settled) => answers[place] = Some(settled),
                 Answer::Careful => awaited.push(place),
-                Answer::Again => drop(answers.insert(place, Settled::Busy)),
+                Answer::Again => answers[place] = Some(Settled::Busy),
             }
         }
         if !awaited.is_empty() {
@@ -105,10 +104,12 @@ pub(crate) async fn settle_alone(
             let settled = finish_together(access, core, &finishes).await?;
             let busy = |(finish, settled): (&&Settlement, &Settled)| (finish.job, *settled == Settled::Busy);
             core.locked.remember(finishes.iter().zip(&settled).map(busy));
-            answers.extend(awaited.into_iter().zip(settled));
+            for (place, settled) in awaited.into_iter().zip(settled) {
+                answers[place] = Some(settled);
+            }
         }
         for place in careful {
-            answers.insert(place, settle_singly(access, core, &settlements[place]).await?);
+            answers[place] = Some(settle_singly(access, core, &settlements[place]).await?);
         }
     }
     in_order(settlements, answers)
@@ -178,8 +179,10 @@ async fn finish_unlocked(access: &Access, core: &Core, items: &[Item<'_>]) -> Re
 /// Those of which a lock was in the way the last time are apart from the others, which would have to wait for them again
 /// and again while somebody has a long transaction.
 async fn settle_unlocked(access: &Access, core: &Core, batch: &[Item<'_>]) -> Result<Vec<(usize, Answer)>, StateError> {
-    let (met, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) =
-        batch.iter().partition(|item| core.locked.contains(item.settlement.job));
+    let known = !core.locked.is_empty();
+    let (met, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
+        .iter()
+        .partition(|item| known && core.locked.contains(item.settlement.job));
     let mut answers = Vec::with_capacity(batch.len());
     match settle_part(access, core, &fresh, Locking::Fail).await? {
         Some(settled) => answers.extend(settled),
@@ -195,14 +198,16 @@ async fn settle_unlocked(access: &Access, core: &Core, batch: &[Item<'_>]) -> Re
             .await?
             .unwrap_or_default(),
     );
-    let mut locked = HashMap::new();
-    for (place, answer) in &answers {
-        locked.insert(*place, matches!(answer, Answer::Again));
-    }
-    let jobs = batch
+    let locked: HashSet<usize> = answers
         .iter()
-        .map(|item| (item.settlement.job, locked.get(&item.place) == Some(&true)));
-    core.locked.remember(jobs);
+        .filter(|(_, answer)| matches!(answer, Answer::Again))
+        .map(|(place, _)| *place)
+        .collect();
+    if !locked.is_empty() || !core.locked.is_empty() {
+        let jobs = batch.iter();
+        core.locked
+            .remember(jobs.map(|item| (item.settlement.job, locked.contains(&item.place))));
+    }
     Ok(answers)
 }
 
@@ -232,12 +237,12 @@ async fn settle_part(
     }
 }
 
-fn in_order(settlements: &[Settlement], mut answers: HashMap<usize, Settled>) -> Result<Vec<Settled>, StateError> {
-    let answer = |(place, settlement): (usize, &Settlement)| {
-        let missing = || crate::error::corrupt(format!("the end of job {} has no answer", settlement.job));
-        answers.remove(&place).ok_or_else(missing)
-    };
-    settlements.iter().enumerate().map(answer).collect()
+fn in_order(settlements: &[Settlement], answers: Vec<Option<Settled>>) -> Result<Vec<Settled>, StateError> {
+    let missing = |settlement: &Settlement| corrupt(format!("the end of job {} has no answer", settlement.job));
+    let answers = settlements.iter().zip(answers);
+    answers
+        .map(|(settlement, answer)| answer.ok_or_else(|| missing(settlement)))
+        .collect()
 }
 
 /// Refuses texts that cannot be written before they spoil a transaction.

@@ -1,5 +1,6 @@
 //! A batch of ends by attempts, and what the statement for it answered.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Settled, Settlement};
@@ -10,6 +11,7 @@ use uuid::Uuid;
 use crate::change::storable;
 use crate::core::{Core, micros};
 use crate::create::{split, taken};
+use crate::error::corrupt;
 use crate::lease::{Standing, held, standings};
 use crate::row;
 use crate::session::{Session, query};
@@ -115,12 +117,13 @@ async fn answer_batch(
     items: &[Item<'_>],
     rows: &[PgRow],
 ) -> Result<Vec<(usize, Answer)>, StateError> {
-    let mut settled: HashSet<Uuid> = HashSet::with_capacity(rows.len());
-    for found in rows {
-        settled.insert(row::get(found, 0)?);
-    }
-    let now = rows.first().map(|first| row::get(first, 1)).transpose()?;
-    let now = now.map(Timestamp::from_micros);
+    let Some(found) = rows.first() else {
+        return Err(corrupt("a settlement has no answer"));
+    };
+    let mut settled: Vec<Uuid> = row::get(found, 0)?;
+    settled.sort_unstable();
+    let is_settled = |item: &Item<'_>| settled.binary_search(&item.settlement.job.as_uuid()).is_ok();
+    let now = Some(Timestamp::from_micros(row::get(found, 1)?));
     let applied = |item: &Item<'_>| {
         let next = next(item.settlement);
         let handed_over = next.and_then(handed_over).and(now);
@@ -130,16 +133,13 @@ async fn answer_batch(
             ..Applied::default()
         }))
     };
-    let missing: Vec<&Item<'_>> = items
-        .iter()
-        .filter(|item| !settled.contains(&item.settlement.job.as_uuid()))
-        .collect();
+    let mut missing: Vec<&Item<'_>> = Vec::new();
     let mut answers = Vec::with_capacity(items.len());
-    for item in items
-        .iter()
-        .filter(|item| settled.contains(&item.settlement.job.as_uuid()))
-    {
-        answers.push((item.place, applied(item)));
+    for item in items {
+        match is_settled(item) {
+            true => answers.push((item.place, applied(item))),
+            false => missing.push(item),
+        }
     }
     if missing.is_empty() {
         return Ok(answers);
@@ -188,12 +188,12 @@ fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::sess
         jobs.push(item.settlement.job.as_uuid());
         fences.push(item.fence.as_uuid());
         kinds.push(item.kind());
-        workers.push(item.worker.to_owned());
+        workers.push(item.worker);
         let (text, schedule) = match &item.settlement.outcome {
-            Outcome::Finish { output } => (Some(output.as_str().to_owned()), None),
+            Outcome::Finish { output } => (Some(Cow::Borrowed(output.as_str())), None),
             Outcome::Continue { next } => (None, Some(next.schedule)),
-            Outcome::Retry { schedule, error } => (Some(storable(error)), Some(*schedule)),
-            Outcome::Bury { error } => (Some(storable(error)), None),
+            Outcome::Retry { schedule, error } => (Some(Cow::Owned(storable(error))), Some(*schedule)),
+            Outcome::Bury { error } => (Some(Cow::Owned(storable(error))), None),
             Outcome::Release => (None, None),
             Outcome::Snooze { schedule } => (None, Some(*schedule)),
         };
@@ -223,8 +223,8 @@ fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::sess
             types.push(next.map(|next| core.type_number(&next.type_name)).transpose()?);
             priorities.push(next.map(|next| next.priority));
             max_attempts.push(next.and_then(|next| next.max_attempts).map(i64::from));
-            traces.push(next.and_then(|next| next.trace_context.clone()));
-            inputs.push(next.map(|next| next.input.as_str().to_owned()));
+            traces.push(next.and_then(|next| next.trace_context.as_deref()));
+            inputs.push(next.map(|next| next.input.as_str()));
         }
         statement = statement
             .bind(ids)

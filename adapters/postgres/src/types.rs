@@ -66,6 +66,32 @@ impl Types {
     }
 }
 
+/// The names of the types of many rows: they are few, and most are the same as in the row before.
+pub(crate) struct Names<'a> {
+    core: &'a Core,
+    known: Vec<(i32, TypeName)>,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn new(core: &'a Core) -> Self {
+        Self {
+            core,
+            known: Vec::new(),
+        }
+    }
+
+    /// The name of a type for which [`name_types`](Core::name_types) or [`intern`](Core::intern) was called.
+    pub(crate) fn of(&mut self, number: i32) -> Result<TypeName, StateError> {
+        if let Some((_, name)) = self.known.iter().find(|(known, _)| *known == number) {
+            return Ok(name.clone());
+        }
+        let name = self.core.types.name(number);
+        let name = name.ok_or_else(|| corrupt(format!("there is no job type with the number {number}")))?;
+        self.known.push((number, name.clone()));
+        Ok(name)
+    }
+}
+
 impl Core {
     /// The number of a type for which [`intern`](Self::intern) or [`find_types`](Self::find_types) was called.
     pub(crate) fn type_number(&self, name: &TypeName) -> Result<i32, StateError> {

@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::attempt_transaction::AttemptTransaction;
 use super::completion::{Completion, CompletionKind, How, JobResult};
-use super::middleware::Middlewares;
+use super::runtime::Common;
 use super::signal::{AbortHandle, AbortReason, AbortSignal};
 use super::values::Values;
 use crate::adapter::{AttemptStart, Continued, NewJob, Outcome, StateAdapter};
@@ -23,6 +23,7 @@ use crate::id::{ChainId, Fence, JobId};
 use crate::job::{AttemptError, JobRecord};
 use crate::job_type::{BlockerOf, ContinuationOf, JobType, OutputOf};
 use crate::payload::Payload;
+use crate::settings::LeaseSettings;
 use crate::step::IntoStep;
 use crate::time::{Schedule, Timestamp};
 
@@ -31,20 +32,41 @@ const SHORTEST_SNOOZE: Duration = Duration::from_millis(1);
 
 /// What all views of one attempt share.
 pub(crate) struct Shared<S: StateAdapter> {
-    pub(crate) client: Client<S>,
+    pub(crate) common: Arc<Common<S>>,
     pub(crate) record: JobRecord,
     pub(crate) blockers: Vec<ChainRecord>,
     pub(crate) info: Arc<AttemptInfo>,
     pub(crate) fence: Fence,
+    pub(crate) lease: LeaseSettings,
     /// The moment before the claim was sent.
     pub(crate) claimed_at: Instant,
     pub(crate) abort: AbortHandle,
-    pub(crate) middlewares: Middlewares<S>,
+    pub(crate) held: Mutex<HeldLease>,
+    /// The processor is done, and the end of the attempt is on its way to the store.
+    pub(crate) settling: AtomicBool,
     /// A transaction of the attempt was dropped, and what it wrote rolled back.
     pub(crate) abandoned: AtomicBool,
 }
 
+/// What is known of a lease, by the process's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldLease {
+    pub(crate) renew_at: Instant,
+    /// When it is surely over.
+    pub(crate) expires_at: Instant,
+    /// Somebody says that it is lost.
+    pub(crate) doubted: bool,
+}
+
 impl<S: StateAdapter> Shared<S> {
+    pub(crate) fn client(&self) -> &Client<S> {
+        &self.common.client
+    }
+
+    pub(crate) fn held(&self) -> MutexGuard<'_, HeldLease> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Fails early when the job is known to be lost. A stopping worker may still complete what it can.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.abort.reason() {
@@ -59,7 +81,7 @@ impl<S: StateAdapter> Shared<S> {
     /// Fires the signal because the job is lost, and says so to whoever listens, once.
     pub(crate) fn lost(&self, reason: AbortReason) {
         if self.abort.abort(reason) {
-            self.client.hub().emit_with(|| Event::LeaseLost {
+            self.client().hub().emit_with(|| Event::LeaseLost {
                 attempt: Arc::clone(&self.info),
                 reason,
             });
@@ -74,7 +96,7 @@ impl<S: StateAdapter> Shared<S> {
     /// Fires the signal because the attempt ran too long, and says so to whoever listens.
     pub(crate) fn timed_out(&self, timeout: Duration) {
         self.abort.abort(AbortReason::TimedOut);
-        self.client.hub().emit_with(|| Event::AttemptTimedOut {
+        self.client().hub().emit_with(|| Event::AttemptTimedOut {
             attempt: Arc::clone(&self.info),
             timeout,
         });
@@ -83,7 +105,7 @@ impl<S: StateAdapter> Shared<S> {
     /// How long job and chain have existed, if anybody wants to know: by the store's clock until the claim, by the
     /// process's since.
     pub(crate) fn ages(&self) -> Ages {
-        if !self.client.hub().is_listened_to() {
+        if !self.client().hub().is_listened_to() {
             return Ages::default();
         }
         let now = self.info.started_at.saturating_add(self.claimed_at.elapsed());
@@ -225,7 +247,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
 
     /// The client that the worker was made from.
     pub fn client(&self) -> &Client<S> {
-        &self.shared.client
+        self.shared.client()
     }
 
     /// Fires with a reason when this attempt should stop, because nothing that it writes could be committed.
@@ -254,7 +276,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         N: IntoStep,
         N::Job: ContinuationOf<J>,
     {
-        let (next, span) = new_job(&self.shared.client, next.into_step(), self.shared.continued())?;
+        let (next, span) = new_job(self.shared.client(), next.into_step(), self.shared.continued())?;
         let kind = continue_kind(&next);
         let how = How::Grouped(Outcome::Continue { next: Box::new(next) }, span);
         Ok(self.shared.completion(kind, how))
@@ -335,6 +357,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         let mut transaction = self.open_transaction().await?;
         let value = work(&mut transaction).await?;
         self.shared
+            .common
             .middlewares
             .closing(&self.shared.info, &mut transaction)
             .await?;
@@ -355,6 +378,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         self.shared.check()?;
         let mut transaction = self.client().begin().await?;
         self.shared
+            .common
             .middlewares
             .opened(&self.shared.info, &mut transaction)
             .await?;

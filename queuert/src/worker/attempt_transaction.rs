@@ -67,7 +67,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
         N: IntoStep,
         N::Job: ContinuationOf<J>,
     {
-        let (next, span) = new_job(&self.shared.client, next.into_step(), self.shared.continued())?;
+        let (next, span) = new_job(self.shared.client(), next.into_step(), self.shared.continued())?;
         let kind = continue_kind(&next);
         self.settle(Outcome::Continue { next: Box::new(next) }, kind, span)
             .await
@@ -114,7 +114,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
             },
             outcome,
         };
-        let state = self.shared.client.state();
+        let state = self.shared.client().state();
         let settled = state
             .settle_in(self.transaction.opened(), std::slice::from_ref(&settlement))
             .await?;

@@ -88,8 +88,8 @@ pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Draine
         for job in claimed.jobs {
             // One step at a time, so that what runs next is always what is first in line.
             if let Some(attempt) = Attempt::new(&runtime, job, claimed_at, 1) {
-                let Ended { info, outcome, .. } = run_attempt(attempt).await;
-                let attempt = (*info).clone();
+                let Ended { attempt, outcome, .. } = run_attempt(&runtime, attempt, Instant::now()).await;
+                let attempt = attempt.info().clone();
                 drained.attempts.push(DrainedAttempt { attempt, outcome });
             }
         }

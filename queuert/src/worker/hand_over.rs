@@ -9,37 +9,40 @@ use tokio::time::Instant;
 
 use super::health::Backoff;
 use super::run::Attempt;
-use crate::adapter::{ClaimedJob, HandOver, NewJob, Outcome, StateAdapter};
+use super::runtime::Runtime;
+use crate::adapter::{Applied, ClaimedJob, HandOver, Outcome, StateAdapter};
 use crate::error::StateErrorKind;
 use crate::job::{JobRecord, JobStatus, Lease};
-use crate::time::{Schedule, Timestamp};
+use crate::time::Schedule;
 
 impl<S: StateAdapter> Attempt<S> {
-    /// Asks for the next job in the end of this one, if it is this process's to run now. Returns what was asked for.
-    pub(super) fn ask_for_next(&self, outcome: &mut Outcome) -> Option<Box<NewJob>> {
+    /// Asks for the next job in the end of this one, if it is this process's to run now. Returns when that was.
+    pub(super) fn ask_for_next(&self, runtime: &Runtime<S>, outcome: &mut Outcome) -> Option<Instant> {
         let Outcome::Continue { next } = outcome else {
             return None;
         };
-        let job_type = self.runtime.types.get(&next.type_name)?;
+        let job_type = runtime.types.get(&next.type_name)?;
         let its_turn = self.steps_left > 0
             && next.schedule == Schedule::Now
             && next.blockers.is_empty()
             && next.priority >= self.shared.record.priority
-            && !self.runtime.stop.is_cancelled();
+            && !runtime.stop.is_cancelled();
         if !its_turn {
             return None;
         }
         next.hand_over = Some(HandOver {
-            fence: self.runtime.client.entropy().fence(),
+            fence: runtime.client.entropy().fence(),
             lease: job_type.lease.duration,
         });
-        Some(next.clone())
+        Some(Instant::now())
     }
 
-    /// The next job, if the store says that it was handed over.
-    pub(super) fn handed_over(&self, next: Option<Box<NewJob>>, at: Option<Timestamp>) -> Option<ClaimedJob> {
-        let (next, at) = (next?, at?);
-        let hand_over = next.hand_over?;
+    /// The next job, if the store says that it was handed over. `wrote` is the end in which it was asked for.
+    pub(super) fn handed_over(&self, runtime: &Runtime<S>, wrote: Outcome, applied: &Applied) -> Option<ClaimedJob> {
+        let Outcome::Continue { next } = wrote else {
+            return None;
+        };
+        let (hand_over, at) = (next.hand_over?, applied.handed_over?);
         let before = &self.shared.record;
         let job = JobRecord {
             id: next.id,
@@ -61,7 +64,7 @@ impl<S: StateAdapter> Attempt<S> {
             completed_by: None,
             last_error: None,
             lease: Some(Lease {
-                owner: self.runtime.worker.clone(),
+                owner: runtime.worker.clone(),
                 until: at.saturating_add(hand_over.lease),
                 fence: hand_over.fence,
             }),
@@ -76,14 +79,17 @@ impl<S: StateAdapter> Attempt<S> {
 
     /// The next job, if it was handed over and the answer that said so was lost: nobody else would run it before its lease
     /// has expired.
-    pub(super) async fn find_next(&self, next: Option<Box<NewJob>>) -> Option<Self> {
-        let fence = next?.hand_over?.fence;
-        let mut backoff = Backoff::new(self.runtime.client.entropy());
+    pub(super) async fn find_next(&self, runtime: &Runtime<S>, wrote: Outcome) -> Option<Self> {
+        let Outcome::Continue { next } = wrote else {
+            return None;
+        };
+        let fence = next.hand_over?.fence;
+        let mut backoff = Backoff::new(runtime.client.entropy());
         loop {
-            match self.runtime.recover(fence).await {
+            match runtime.recover(fence).await {
                 Ok((jobs, since)) => {
                     let next = jobs.into_iter().next()?;
-                    return Self::new(&self.runtime, next, since, self.steps_left);
+                    return Self::new(runtime, next, since, self.steps_left);
                 }
                 Err(error) if error.kind() == StateErrorKind::Transient => {}
                 // What cannot be read is left to its lease.
@@ -91,7 +97,7 @@ impl<S: StateAdapter> Attempt<S> {
             }
             tokio::select! {
                 biased;
-                () = self.runtime.stop.cancelled() => return None,
+                () = runtime.stop.cancelled() => return None,
                 () = tokio::time::sleep_until(Instant::now() + backoff.next_pause()) => {}
             }
         }

@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::claimer::claim_loop;
+use super::crew::crew_loop;
 use super::health::{Backoff, Health};
 use super::listener::{listen_for_jobs, listen_for_lost_leases};
 use super::maintainer::maintain_loop;
@@ -128,6 +129,7 @@ async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     });
     let mut loops = JoinSet::new();
     loops.spawn(keep_running(Arc::clone(&runtime), "settle loop", settle_loop));
+    loops.spawn(keep_running(Arc::clone(&runtime), "crew", crew_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "renew loop", renew_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "reap loop", reap_loop));
     loops.spawn(keep_running(Arc::clone(&runtime), "maintenance loop", maintain_loop));

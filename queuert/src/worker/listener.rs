@@ -20,18 +20,18 @@ pub(crate) async fn listen_for_jobs<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
 
 pub(crate) async fn listen_for_lost_leases<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     listen(&runtime, Topic::Leases, |wake| {
-        let mut in_flight = runtime.in_flight();
+        let in_flight = runtime.flights.by_job();
         let doubted = match wake {
-            Wake::Notice(Notice::LeaseLost(job)) => match in_flight.get_mut(&job) {
+            Wake::Notice(Notice::LeaseLost(job)) => match in_flight.get(&job) {
                 Some(attempt) => {
-                    attempt.doubted = true;
+                    attempt.held().doubted = true;
                     true
                 }
                 None => false,
             },
             Wake::Notice(_) | Wake::Failed(_) => false,
             Wake::Resync => {
-                in_flight.values_mut().for_each(|attempt| attempt.doubted = true);
+                in_flight.values().for_each(|attempt| attempt.held().doubted = true);
                 !in_flight.is_empty()
             }
         };

@@ -92,7 +92,7 @@ impl<S: StateAdapter> AttemptContext<S> {
 
     /// The client that the worker was made from.
     pub fn client(&self) -> &Client<S> {
-        &self.shared.client
+        self.shared.client()
     }
 
     /// Adds a value that the layers inside read with `get`; one of the same type is replaced for them.
@@ -214,6 +214,10 @@ impl<S: StateAdapter> Clone for Middlewares<S> {
 impl<S: StateAdapter> Middlewares<S> {
     pub(crate) fn new(layers: Vec<Arc<dyn ErasedMiddleware<S>>>) -> Self {
         Self(layers.into())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) async fn opened(&self, attempt: &AttemptInfo, tx: &mut Transaction<S>) -> Result<(), JobError> {

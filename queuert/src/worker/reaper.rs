@@ -60,7 +60,7 @@ fn default_interval<S: StateAdapter>(runtime: &Runtime<S>) -> Duration {
 
 /// Takes one batch, and says how many that were; `None` if the store failed.
 pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> Option<usize> {
-    let own = runtime.in_flight().keys().copied().collect();
+    let own = runtime.flights.by_job().keys().copied().collect();
     let reap = ReapLeases::new(runtime.reap_types(), BATCH, own);
     let result = contained(runtime.client.state().reap_leases(&reap)).await;
     runtime.heard_from_store("reap", &result);

@@ -1,11 +1,14 @@
 //! Renews all leases of the process in one call, and finds out which ones are lost.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::attempt::{HeldLease, Shared};
 use super::health::Backoff;
+use super::run::Attempt;
 use super::runtime::{Runtime, contained};
 use super::signal::AbortReason;
 use crate::adapter::{RenewLease, Renewal, StateAdapter};
@@ -42,10 +45,12 @@ fn tick<S: StateAdapter>(runtime: &Runtime<S>) -> Duration {
 /// Renews what is due before the next tick. `false` if the store failed.
 async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> bool {
     let sent_at = Instant::now();
+    let is_due = |held: &HeldLease| held.doubted || sent_at + tick >= held.renew_at;
     let due: Vec<RenewLease> = runtime
-        .in_flight()
+        .flights
+        .by_job()
         .iter()
-        .filter(|(_, attempt)| attempt.doubted || sent_at + tick >= attempt.renew_at)
+        .filter(|(_, attempt)| is_due(&attempt.held()))
         .map(|(job, attempt)| RenewLease {
             job: *job,
             fence: attempt.fence,
@@ -54,7 +59,7 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
         .collect();
     if due.is_empty() {
         // A renewal that failed for an attempt that has ended since must not leave an idle worker degraded for ever.
-        if runtime.in_flight().is_empty() {
+        if runtime.flights.by_job().is_empty() {
             runtime.health.succeeded("renew");
         }
         return true;
@@ -87,49 +92,52 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
 /// Until when to wait for an answer. A call that is not answered must not keep attempts from learning that their lease
 /// is over, nor eat the chances that are left to renew it.
 fn patience<S: StateAdapter>(runtime: &Runtime<S>, sent_at: Instant, tick: Duration) -> Instant {
-    let in_flight = runtime.in_flight();
+    let in_flight = runtime.flights.by_job();
     let held = in_flight.values().filter(|attempt| attempt.abort.reason().is_none());
-    let first_end = held.map(|attempt| attempt.expires_at).min();
+    let first_end = held.map(|attempt| attempt.held().expires_at).min();
     let latest = sent_at + tick.max(Duration::from_secs(1));
     first_end.unwrap_or(latest).clamp(sent_at + tick, latest)
 }
 
 fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Renewal, sent_at: Instant) {
-    let hub = runtime.client.hub();
-    let mut in_flight = runtime.in_flight();
     // The attempt may have ended meanwhile, and the job may even have been claimed by this process again.
-    let Some(attempt) = in_flight
-        .get_mut(&lease.job)
-        .filter(|attempt| attempt.fence == lease.fence)
-    else {
+    let attempt = runtime.flights.by_job().get(&lease.job).cloned();
+    let Some(attempt) = attempt.filter(|attempt| attempt.fence == lease.fence) else {
         return;
     };
+    let mut held = attempt.held();
     match renewal {
         Renewal::Renewed(until) => {
-            attempt.doubted = false;
-            attempt.renew_at = sent_at + attempt.lease.renew_every;
-            attempt.expires_at = sent_at + attempt.lease.duration;
-            let info = attempt.info.clone();
-            drop(in_flight);
-            hub.emit_often(|| Event::LeaseRenewed { attempt: info, until });
+            *held = HeldLease {
+                renew_at: sent_at + attempt.lease.renew_every,
+                expires_at: sent_at + attempt.lease.duration,
+                doubted: false,
+            };
+            drop(held);
+            runtime.client.hub().emit_often(|| Event::LeaseRenewed {
+                attempt: Arc::clone(&attempt.info),
+                until,
+            });
         }
         // Somebody has it locked: the attempt itself, which has written its completion, or one who is about to complete,
         // cancel or delete it. While it is locked nobody can take it, so this is no reason to give up.
         Renewal::Busy => {
-            attempt.doubted = true;
-            attempt.expires_at = sent_at + attempt.lease.duration;
+            held.doubted = true;
+            held.expires_at = sent_at + attempt.lease.duration;
         }
         Renewal::Lost(reason) => {
-            attempt.doubted = false;
             // Not asked for again: what is lost stays lost.
-            attempt.renew_at = sent_at + Duration::from_secs(86_400 * 365);
-            attempt.expires_at = attempt.renew_at;
+            let never = sent_at + Duration::from_secs(86_400 * 365);
+            *held = HeldLease {
+                renew_at: never,
+                expires_at: never,
+                doubted: false,
+            };
+            drop(held);
             // The store may have settled the job under this very fence already; the answer to that will tell.
-            let first = !attempt.settling && attempt.abort.abort(reason);
-            let info = attempt.info.clone();
-            drop(in_flight);
-            if first {
-                hub.emit_with(|| Event::LeaseLost { attempt: info, reason });
+            if !attempt.settling.load(Ordering::SeqCst) {
+                attempt.lost(reason);
+                forget_lost(runtime);
             }
         }
     }
@@ -138,16 +146,22 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
 /// An attempt whose lease has run out unrenewed should assume the worst.
 fn give_up_expired<S: StateAdapter>(runtime: &Runtime<S>) {
     let now = Instant::now();
-    let mut lost = Vec::new();
-    for attempt in runtime.in_flight().values() {
-        if now >= attempt.expires_at && !attempt.settling && attempt.abort.abort(AbortReason::Error) {
-            lost.push(attempt.info.clone());
-        }
+    let in_flight = runtime.flights.by_job();
+    let expired = in_flight
+        .values()
+        .filter(|attempt| now >= attempt.held().expires_at && !attempt.settling.load(Ordering::SeqCst));
+    let expired: Vec<Arc<Shared<S>>> = expired.cloned().collect();
+    drop(in_flight);
+    if expired.is_empty() {
+        return;
     }
-    for info in lost {
-        runtime.client.hub().emit_with(|| Event::LeaseLost {
-            attempt: info,
-            reason: AbortReason::Error,
-        });
+    for attempt in expired {
+        attempt.lost(AbortReason::Error);
     }
+    forget_lost(runtime);
+}
+
+/// What was lost while it waited for a worker: somebody else has it, and it would run for nothing.
+fn forget_lost<S: StateAdapter>(runtime: &Runtime<S>) {
+    drop(runtime.line.take_if(Attempt::is_aborted));
 }

@@ -1,22 +1,25 @@
 //! What the loops of one set of workers share.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::advice::Advice;
+use super::behind::{Behind, OddJob};
+use super::flights::Flights;
 use super::health::HealthKeeper;
+use super::line::Line;
 use super::middleware::Middlewares;
 use super::processor::ErasedProcessor;
-use super::settler::SettleRequest;
-use super::signal::AbortHandle;
-use super::slots::Slots;
+use super::run::Attempt;
+use super::settler::SettleQueue;
 use super::values::Values;
 use crate::adapter::{
     ClaimJobs, ClaimType, Claimed, ClaimedJob, Demand, Notice, ReapType, RenewLease, Renewal, StateAdapter,
@@ -24,8 +27,7 @@ use crate::adapter::{
 use crate::client::Client;
 use crate::effects::Effects;
 use crate::error::{Error, StateError, StateErrorKind};
-use crate::event::AttemptInfo;
-use crate::id::{Fence, JobId, WorkerId};
+use crate::id::{Fence, WorkerId};
 use crate::job::TypeName;
 use crate::settings::{LeaseSettings, RetryPolicy};
 
@@ -84,11 +86,18 @@ pub(crate) struct RuntimeSettings {
     pub(crate) drop_on_abort: bool,
 }
 
-pub(crate) struct Runtime<S: StateAdapter> {
+/// What attempts share with the loops. It has no way back to them: an attempt that waits in one of their queues must not
+/// keep them, and with them the store, for ever when the workers are dropped.
+pub(crate) struct Common<S: StateAdapter> {
     pub(crate) client: Client<S>,
     pub(crate) worker: WorkerId,
-    pub(crate) types: BTreeMap<TypeName, Arc<TypeRuntime<S>>>,
     pub(crate) middlewares: Middlewares<S>,
+    pub(crate) flights: Flights<S>,
+}
+
+pub(crate) struct Runtime<S: StateAdapter> {
+    pub(crate) common: Arc<Common<S>>,
+    pub(crate) types: BTreeMap<TypeName, Arc<TypeRuntime<S>>>,
     pub(crate) values: Values,
     pub(crate) settings: RuntimeSettings,
     pub(crate) health: HealthKeeper,
@@ -103,28 +112,19 @@ pub(crate) struct Runtime<S: StateAdapter> {
     /// A lease may have been lost.
     pub(crate) check_leases: Notify,
     pub(crate) demand: Demand,
-    pub(crate) slots: Arc<Slots>,
-    pub(crate) settlements: mpsc::UnboundedSender<SettleRequest>,
-    /// The settler's end. It belongs to the runtime, so that a settler that is begun anew finds what was sent before.
-    pub(crate) settle_queue: tokio::sync::Mutex<mpsc::UnboundedReceiver<SettleRequest>>,
-    in_flight: Mutex<BTreeMap<JobId, InFlight>>,
+    pub(crate) line: Arc<Line<Attempt<S>>>,
+    odd_jobs: Mutex<Vec<OddJob<S>>>,
+    /// What is to be settled. It belongs to the runtime, so that a settler that is begun anew finds what was sent before.
+    pub(crate) settlements: SettleQueue<S>,
     claim_types: Vec<ClaimType>,
 }
 
-/// An attempt that this process runs.
-#[derive(Clone)]
-pub(crate) struct InFlight {
-    pub(crate) fence: Fence,
-    pub(crate) lease: LeaseSettings,
-    pub(crate) abort: AbortHandle,
-    pub(crate) info: Arc<AttemptInfo>,
-    /// When to renew the lease, and when it is surely over, by the process's clock.
-    pub(crate) renew_at: Instant,
-    pub(crate) expires_at: Instant,
-    /// Somebody says that the lease is lost.
-    pub(crate) doubted: bool,
-    /// The processor is done, and the end of the attempt is on its way to the store.
-    pub(crate) settling: bool,
+impl<S: StateAdapter> Deref for Runtime<S> {
+    type Target = Common<S>;
+
+    fn deref(&self) -> &Common<S> {
+        &self.common
+    }
 }
 
 impl<S: StateAdapter> Runtime<S> {
@@ -136,7 +136,6 @@ impl<S: StateAdapter> Runtime<S> {
         values: Values,
         settings: RuntimeSettings,
     ) -> Self {
-        let (settlements, settle_queue) = mpsc::unbounded_channel();
         let claim_types = types
             .iter()
             .map(|(name, job_type)| ClaimType {
@@ -146,10 +145,13 @@ impl<S: StateAdapter> Runtime<S> {
             .collect();
         Self {
             health: HealthKeeper::new(worker.clone(), client.hub().clone()),
-            client,
-            worker,
+            common: Arc::new(Common {
+                client,
+                worker,
+                middlewares,
+                flights: Flights::new(),
+            }),
             types,
-            middlewares,
             values,
             stop: CancellationToken::new(),
             kill: CancellationToken::new(),
@@ -157,17 +159,12 @@ impl<S: StateAdapter> Runtime<S> {
             wake: Notify::new(),
             check_leases: Notify::new(),
             demand: Demand::default(),
-            slots: Arc::new(Slots::new(settings.concurrency)),
-            settlements,
-            settle_queue: tokio::sync::Mutex::new(settle_queue),
-            in_flight: Mutex::default(),
+            line: Arc::new(Line::new(settings.concurrency)),
+            odd_jobs: Mutex::default(),
+            settlements: SettleQueue::new(),
             claim_types,
             settings,
         }
-    }
-
-    pub(crate) fn in_flight(&self) -> MutexGuard<'_, BTreeMap<JobId, InFlight>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Claims up to `limit` jobs, and tells the keeper of health how that went.
@@ -225,6 +222,23 @@ impl<S: StateAdapter> Runtime<S> {
                 max_attempts: job_type.retry.max_attempts,
             })
             .collect()
+    }
+
+    /// Lines up attempts for the workers. Those for which there will be none go back.
+    pub(crate) fn line_up(self: &Arc<Self>, attempts: Vec<Attempt<S>>) {
+        for attempt in self.line.push(attempts, self.health.is_degraded()) {
+            Behind::give_back(self, attempt);
+        }
+    }
+
+    /// Has the crew run something that belongs to the workers and to none of them.
+    pub(super) fn odd_job(&self, job: OddJob<S>) {
+        self.odd_jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        self.line.call_crew();
+    }
+
+    pub(super) fn take_odd_jobs(&self) -> Vec<OddJob<S>> {
+        std::mem::take(&mut *self.odd_jobs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Publishes what a commit caused.

@@ -1,11 +1,14 @@
 //! Group-commits the ends of attempts: the first goes at once, those that arrive meanwhile form the next batch.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
+use super::attempt::Shared;
+use super::behind::Behind;
 use super::health::Backoff;
+use super::run::Attempt;
 use super::runtime::{Runtime, contained};
 use crate::adapter::{Applied, Outcome, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
@@ -13,12 +16,135 @@ use crate::error::{StateError, StateErrorKind};
 use crate::event::{Ages, JobInfo};
 use crate::job::{JobStatus, TypeName};
 
-/// The end of an attempt, on its way to the store.
-pub(crate) struct SettleRequest {
-    pub(crate) settlement: Settlement,
-    pub(crate) job: JobInfo,
-    pub(crate) ages: Ages,
-    pub(crate) reply: oneshot::Sender<Result<Settled, StateError>>,
+/// Who waits for what becomes of the end of an attempt.
+pub(super) struct Open<S: StateAdapter> {
+    pub(super) ages: Ages,
+    pub(super) reply: Reply<S>,
+}
+
+pub(super) enum Reply<S: StateAdapter> {
+    /// The attempt itself.
+    Awaited(Arc<Shared<S>>, oneshot::Sender<Answer>),
+    /// Nobody: the settler does the rest.
+    Behind(Behind<S>),
+}
+
+/// What became of the end of an attempt, and that end.
+pub(super) struct Answer {
+    pub(super) settled: Result<Settled, StateError>,
+    pub(super) outcome: Outcome,
+}
+
+impl<S: StateAdapter> Open<S> {
+    fn job(&self) -> &JobInfo {
+        match &self.reply {
+            Reply::Awaited(attempt, _) => &attempt.info.job,
+            Reply::Behind(behind) => &behind.attempt().info().job,
+        }
+    }
+}
+
+/// Ends of attempts on their way to the store, each with who waits for it. Apart, because the store wants to see the
+/// former in a row.
+struct Batch<S: StateAdapter> {
+    settlements: Vec<Settlement>,
+    open: Vec<Open<S>>,
+}
+
+impl<S: StateAdapter> Batch<S> {
+    const fn new() -> Self {
+        Self {
+            settlements: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    fn push(&mut self, settlement: Settlement, open: Open<S>) {
+        self.settlements.push(settlement);
+        self.open.push(open);
+    }
+
+    fn append(&mut self, mut other: Self) {
+        self.settlements.append(&mut other.settlements);
+        self.open.append(&mut other.open);
+    }
+
+    /// Takes out the first ones.
+    fn take(&mut self, most: usize) -> Self {
+        if self.len() <= most {
+            return std::mem::replace(self, Self::new());
+        }
+        Self {
+            settlements: self.settlements.drain(..most).collect(),
+            open: self.open.drain(..most).collect(),
+        }
+    }
+}
+
+impl<S: StateAdapter> IntoIterator for Batch<S> {
+    type Item = (Settlement, Open<S>);
+    type IntoIter = std::iter::Zip<std::vec::IntoIter<Settlement>, std::vec::IntoIter<Open<S>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.settlements.into_iter().zip(self.open)
+    }
+}
+
+/// The way to the settler.
+pub(crate) struct SettleQueue<S: StateAdapter> {
+    queued: Mutex<Queued<S>>,
+    arrived: Notify,
+}
+
+struct Queued<S: StateAdapter> {
+    batch: Batch<S>,
+    closed: bool,
+}
+
+impl<S: StateAdapter> SettleQueue<S> {
+    pub(crate) fn new() -> Self {
+        let queued = Queued {
+            batch: Batch::new(),
+            closed: false,
+        };
+        Self {
+            queued: Mutex::new(queued),
+            arrived: Notify::new(),
+        }
+    }
+
+    fn queued(&self) -> MutexGuard<'_, Queued<S>> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends an end, and says whether the settler was woken for it; returns it if nobody listens any more.
+    pub(super) fn send(&self, settlement: Settlement, open: Open<S>) -> Result<bool, Box<(Settlement, Open<S>)>> {
+        let mut queued = self.queued();
+        if queued.closed {
+            return Err(Box::new((settlement, open)));
+        }
+        let first = queued.batch.is_empty();
+        queued.batch.push(settlement, open);
+        drop(queued);
+        if first {
+            self.arrived.notify_one();
+        }
+        Ok(first)
+    }
+
+    async fn wait(&self) {
+        while self.queued().batch.is_empty() {
+            self.arrived.notified().await;
+        }
+    }
 }
 
 /// How long an end waits before it is tried again, when a transaction is in its way.
@@ -31,34 +157,26 @@ const SINGLY_AFTER: u32 = 3;
 const BATCH: usize = 500;
 
 pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
-    let mut queue = runtime.settle_queue.lock().await;
-    let mut batch = Vec::new();
+    let queue = &runtime.settlements;
     // Ends that a transaction of somebody else is in the way of, or that the store could not take. They wait here, so
     // that the others need not.
-    let mut postponed: Vec<SettleRequest> = Vec::new();
+    let mut postponed = Batch::new();
     let mut failures = 0;
     let mut backoff = Backoff::new(runtime.client.entropy());
     loop {
-        let received = tokio::select! {
+        tokio::select! {
             biased;
-            received = queue.recv_many(&mut batch, BATCH) => received,
-            () = tokio::time::sleep(BUSY_PAUSE), if !postponed.is_empty() => postponed.len(),
-            () = runtime.quit.cancelled() => 0,
-        };
-        if received == 0 {
-            break;
+            () = queue.wait() => {}
+            () = tokio::time::sleep(BUSY_PAUSE), if !postponed.is_empty() => {}
+            () = runtime.quit.cancelled() => break,
         }
-        if batch.len() < runtime.in_flight().len() {
+        if queue.queued().batch.len() < runtime.flights.count() {
             // Those attempts that are ready to end do so first and share this batch. Nobody waits for a clock.
             tokio::task::yield_now().await;
-            while batch.len() < BATCH
-                && let Ok(request) = queue.try_recv()
-            {
-                batch.push(request);
-            }
         }
-        batch.append(&mut postponed);
-        postponed = settle_batch(&runtime, std::mem::take(&mut batch), &mut failures).await;
+        let mut batch = queue.queued().batch.take(BATCH);
+        batch.append(std::mem::replace(&mut postponed, Batch::new()));
+        postponed = settle_batch(&runtime, batch, &mut failures).await;
         if failures == 0 {
             backoff.reset();
             continue;
@@ -70,18 +188,17 @@ pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
         }
     }
     // Whoever sends something now, or has sent it too late, is told that nobody listens.
-    queue.close();
-    while queue.try_recv().is_ok() {}
+    let unheard = {
+        let mut queued = queue.queued();
+        queued.closed = true;
+        std::mem::replace(&mut queued.batch, Batch::new())
+    };
+    drop(unheard);
 }
 
 /// Settles what can be settled, and returns the rest, to be tried again. A repetition is harmless: the fence tells.
-async fn settle_batch<S: StateAdapter>(
-    runtime: &Runtime<S>,
-    batch: Vec<SettleRequest>,
-    failures: &mut u32,
-) -> Vec<SettleRequest> {
-    let settlements: Vec<Settlement> = batch.iter().map(|request| request.settlement.clone()).collect();
-    let error = match settle(runtime, &settlements).await {
+async fn settle_batch<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S>, failures: &mut u32) -> Batch<S> {
+    let error = match settle(runtime, &batch.settlements).await {
         Ok(results) => {
             *failures = 0;
             return answer(runtime, batch, results).await;
@@ -94,16 +211,19 @@ async fn settle_batch<S: StateAdapter>(
     }
     // The store refuses the batch for good, or again and again. One of its rows may be poison, and the others must not
     // suffer for it.
-    let mut rest = Vec::new();
-    for request in batch {
-        match settle(runtime, std::slice::from_ref(&request.settlement)).await {
+    let mut rest = Batch::new();
+    for (settlement, open) in batch {
+        match settle(runtime, std::slice::from_ref(&settlement)).await {
             Ok(results) => {
                 *failures = 0;
-                rest.extend(answer(runtime, vec![request], results).await);
+                let mut single = Batch::new();
+                single.push(settlement, open);
+                rest.append(answer(runtime, single, results).await);
             }
-            Err(error) if may_pass(&error) => rest.push(request),
+            Err(error) if may_pass(&error) => rest.push(settlement, open),
             Err(error) => {
-                let _ = request.reply.send(Err(error));
+                let next = reply(runtime, open, Err(error), settlement.outcome);
+                runtime.line_up(next.into_iter().collect());
             }
         }
     }
@@ -126,18 +246,15 @@ async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement
     }
 }
 
-async fn answer<S: StateAdapter>(
-    runtime: &Runtime<S>,
-    batch: Vec<SettleRequest>,
-    results: Vec<Settled>,
-) -> Vec<SettleRequest> {
+async fn answer<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S>, results: Vec<Settled>) -> Batch<S> {
     let mut effects = Effects::new(runtime.client.hub());
-    for (request, settled) in batch.iter().zip(&results) {
+    let ends = batch.settlements.iter().zip(&batch.open);
+    for ((settlement, open), settled) in ends.zip(&results) {
         match settled {
-            Settled::Applied(applied) => tell(runtime, &mut effects, request, applied),
-            Settled::Repeated(status) if became(&request.settlement.outcome) == *status => {
+            Settled::Applied(applied) => tell(runtime, &mut effects, settlement, open, applied),
+            Settled::Repeated(status) if became(&settlement.outcome) == *status => {
                 // It happened, and only the answer was lost. Whom it unblocked is not known: look for them.
-                tell(runtime, &mut effects, request, &known(&request.settlement.outcome));
+                tell(runtime, &mut effects, settlement, open, &known(&settlement.outcome));
                 runtime.wake.notify_one();
             }
             Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) | Settled::Busy => {}
@@ -146,16 +263,32 @@ async fn answer<S: StateAdapter>(
     // The events of a completion come before that of its attempt's end, and the attempt does not wait for the
     // announcement.
     let notices = runtime.emit(effects);
-    let mut postponed = Vec::new();
-    for (request, settled) in batch.into_iter().zip(results) {
-        if settled == Settled::Busy {
-            postponed.push(request);
-        } else {
-            let _ = request.reply.send(Ok(settled));
+    let (mut postponed, mut next) = (Batch::new(), Vec::new());
+    for ((settlement, open), settled) in batch.into_iter().zip(results) {
+        match settled {
+            Settled::Busy => postponed.push(settlement, open),
+            settled => next.extend(reply(runtime, open, Ok(settled), settlement.outcome)),
         }
     }
+    runtime.line_up(next);
     runtime.client.announce(&notices).await;
     postponed
+}
+
+/// Answers whoever waits, and returns the next job of its chain if it was handed over and nobody else cares for it.
+fn reply<S: StateAdapter>(
+    runtime: &Arc<Runtime<S>>,
+    open: Open<S>,
+    settled: Result<Settled, StateError>,
+    outcome: Outcome,
+) -> Option<Attempt<S>> {
+    match open.reply {
+        Reply::Awaited(_, sender) => {
+            let _ = sender.send(Answer { settled, outcome });
+            None
+        }
+        Reply::Behind(behind) => behind.hear(runtime, settled.into(), outcome),
+    }
 }
 
 /// What a settlement did for sure, if it happened.
@@ -179,9 +312,15 @@ fn became(outcome: &Outcome) -> JobStatus {
     }
 }
 
-fn tell<S: StateAdapter>(runtime: &Runtime<S>, effects: &mut Effects, request: &SettleRequest, applied: &Applied) {
-    let (job, ages) = (&request.job, request.ages);
-    match &request.settlement.outcome {
+fn tell<S: StateAdapter>(
+    runtime: &Runtime<S>,
+    effects: &mut Effects,
+    settlement: &Settlement,
+    open: &Open<S>,
+    applied: &Applied,
+) {
+    let (job, ages) = (open.job(), open.ages);
+    match &settlement.outcome {
         Outcome::Finish { .. } => effects.completed(job, ages, Some(&runtime.worker), None, applied),
         Outcome::Continue { next } => {
             let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));

@@ -111,9 +111,14 @@ impl Bare {
                 .bind(&ends.outputs[..size])
                 .bind(&ends.times[..size])
                 .bind(&ends.delays[..size]);
-            match settle.fetch_all(&mut *connection).await {
-                Ok(settled) if settled.len() == size => return Ok(()),
-                Ok(settled) => return Err(format!("{} of {size} jobs were settled", settled.len()).into()),
+            match settle.fetch_one(&mut *connection).await {
+                Ok(settled) => {
+                    let settled: Vec<Uuid> = settled.try_get(0)?;
+                    return match settled.len() == size {
+                        true => Ok(()),
+                        false => Err(format!("{} of {size} jobs were settled", settled.len()).into()),
+                    };
+                }
                 // The statement waits a millisecond for a lock, also for that of a table that grows. Nothing was done.
                 Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(LOCK_NOT_AVAILABLE) => {}
                 Err(error) => return Err(error.into()),

@@ -1,0 +1,355 @@
+//! From the end of an attempt's processor to what the store makes of it.
+//!
+//! There are two ways: to wait for the answer of the store, as a single worker does whose jobs happen one after the other,
+//! and to leave the rest to whoever hears it ([`Behind`](super::behind::Behind)). Both decide in the same places: [`Attempt::way`] what to
+//! write, [`Attempt::told`] what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::completion::{Completion, CompletionKind, How};
+use super::run::{Attempt, End};
+use super::runtime::{Runtime, contained};
+use super::settler::{Answer, Open, Reply};
+use super::signal::AbortReason;
+use crate::adapter::{Applied, Authority, Commit, Outcome, Settled, Settlement, StateAdapter};
+use crate::client::{Transaction, report};
+use crate::effects::Effects;
+use crate::error::{Error, JobError, StateError, Verdict, shorten};
+use crate::event::AttemptOutcome;
+use crate::event_hub::HeldSpan;
+use crate::job::JobStatus;
+use crate::time::Schedule;
+
+/// What is to be done for the end of an attempt.
+pub(super) enum Way<S: StateAdapter> {
+    /// Nothing: nobody may write any more.
+    Over(AttemptOutcome),
+    /// To write this.
+    Write(Outcome, Then),
+    /// To commit the processor's own transaction.
+    Commit(CompletionKind, Box<Transaction<S>>),
+}
+
+/// What a write is for.
+pub(super) enum Then {
+    /// A completion that goes to the store with others.
+    Completed(Grouped),
+    /// A failure that leads to this.
+    Failed(AttemptOutcome),
+    /// The failure of a commit that may have happened all the same.
+    Uncommitted(Box<Uncommitted>),
+    /// The job goes back as it was.
+    Released,
+}
+
+pub(super) struct Grouped {
+    kind: CompletionKind,
+    /// That of the next job's creation.
+    span: Option<HeldSpan>,
+    /// When the next job was asked for, if it was.
+    asked_at: Option<Instant>,
+}
+
+impl Grouped {
+    /// It has been written.
+    fn told(self) -> AttemptOutcome {
+        if let Some(span) = self.span {
+            span.committed(Commit::Created);
+        }
+        completed(self.kind)
+    }
+}
+
+pub(super) struct Uncommitted {
+    kind: CompletionKind,
+    effects: Effects,
+    ended: AttemptOutcome,
+}
+
+/// What the store made of the end of an attempt.
+pub(super) enum Written {
+    Done(Applied),
+    Lost(AbortReason),
+    Refused(Error),
+    Failed(StateError),
+    /// An earlier write under the same fence stands.
+    Before(JobStatus),
+}
+
+impl From<Result<Settled, StateError>> for Written {
+    fn from(answer: Result<Settled, StateError>) -> Self {
+        match answer {
+            Ok(Settled::Applied(applied)) => Self::Done(applied),
+            Ok(Settled::Repeated(status)) => Self::Before(status),
+            Ok(Settled::Lost(reason)) => Self::Lost(reason),
+            Ok(Settled::Refused(refusal)) => Self::Refused(refusal.into()),
+            Ok(Settled::Busy) => Self::Lost(AbortReason::Shutdown),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// How an attempt ended, with the next job of its chain if it was handed over.
+type Told<S> = (AttemptOutcome, Option<Attempt<S>>);
+
+impl<S: StateAdapter> Attempt<S> {
+    /// What to do for this end of the processor.
+    pub(super) fn way(&self, runtime: &Runtime<S>, end: End<S>) -> Way<S> {
+        match end {
+            End::Returned(Ok(completion)) => self.complete(runtime, completion),
+            End::Returned(Err(error)) => self.fail(&error),
+            End::Panicked(message) => self.fail(&JobError::from(format!("panicked: {message}"))),
+            End::TimedOut(timeout) => self.fail(&JobError::from(format!("timed out after {timeout:?}"))),
+            End::Dropped(AbortReason::Shutdown) | End::Killed => self.give_back(),
+            End::Dropped(reason) => Way::Over(AttemptOutcome::Aborted(reason)),
+        }
+    }
+
+    fn complete(&self, runtime: &Runtime<S>, completion: Completion<S>) -> Way<S> {
+        let Completion { job, fence, kind, how } = completion;
+        if job != self.shared.record.id || fence != self.shared.fence {
+            let message = format!("the processor returned the completion of another attempt, of job {job}");
+            return self.fail(&JobError::from(message));
+        }
+        match how {
+            How::Grouped(mut outcome, span) => {
+                // Snoozing may well follow a look that was not worth keeping.
+                if self.shared.abandoned.load(Ordering::Relaxed) && kind != CompletionKind::Snooze {
+                    let hub = self.shared.client().hub();
+                    self.job_type
+                        .advice
+                        .dropped_transaction(hub, &self.info().job.type_name);
+                }
+                let asked_at = self.ask_for_next(runtime, &mut outcome);
+                Way::Write(outcome, Then::Completed(Grouped { kind, span, asked_at }))
+            }
+            How::Written(transaction) => Way::Commit(kind, transaction),
+        }
+    }
+
+    fn fail(&self, error: &JobError) -> Way<S> {
+        if let Some(reason) = error.lease_lost() {
+            return Way::Over(self.lost(reason));
+        }
+        match self.shared.abort.reason() {
+            // A processor that stops because it was told to has not failed.
+            Some(AbortReason::Shutdown) => return self.give_back(),
+            None | Some(AbortReason::TimedOut | AbortReason::Error) => {}
+            Some(reason) => return Way::Over(self.lost(reason)),
+        }
+        let (outcome, ended) = self.judge(error);
+        Way::Write(outcome, Then::Failed(ended))
+    }
+
+    /// Gives the job back as it was.
+    pub(super) fn give_back(&self) -> Way<S> {
+        self.shared.abort.abort(AbortReason::Shutdown);
+        Way::Write(Outcome::Release, Then::Released)
+    }
+
+    fn lost(&self, reason: AbortReason) -> AttemptOutcome {
+        self.shared.lost(reason);
+        AttemptOutcome::Aborted(reason)
+    }
+
+    /// What a failure leads to: a retry, or death.
+    fn judge(&self, error: &JobError) -> (Outcome, AttemptOutcome) {
+        let record = &self.shared.record;
+        let retry = &self.job_type.retry;
+        let max_attempts = record.max_attempts.unwrap_or(retry.max_attempts);
+        let report = shorten(error.report());
+        let (schedule, retry_in) = match error.verdict {
+            Verdict::Retry(schedule) => (schedule, None),
+            _ => {
+                let delay = retry.delay_after(record.attempt);
+                let delay = self.shared.client().entropy().jittered(delay, retry.jitter);
+                (Schedule::After(delay), Some(delay))
+            }
+        };
+        if error.is_fatal() || record.attempt >= max_attempts {
+            let outcome = Outcome::Bury { error: report.clone() };
+            return (outcome, AttemptOutcome::Died { error: report });
+        }
+        let outcome = Outcome::Retry {
+            schedule,
+            error: report.clone(),
+        };
+        let ended = AttemptOutcome::Failed {
+            error: report,
+            retry_in,
+        };
+        (outcome, ended)
+    }
+
+    /// Commits the processor's transaction. What is left to do is to write that it failed, if it did.
+    pub(super) async fn commit(
+        &self,
+        runtime: &Runtime<S>,
+        kind: CompletionKind,
+        transaction: Box<Transaction<S>>,
+    ) -> Way<S> {
+        let (inner, effects) = transaction.into_parts();
+        match contained(runtime.client.state().commit(inner)).await {
+            Ok(()) => {
+                runtime.flush(effects).await;
+                Way::Over(completed(kind))
+            }
+            Err(error) => {
+                let report = report(&error);
+                let error = JobError::from(format!("the transaction could not be committed: {report}"));
+                let (outcome, ended) = self.judge(&error);
+                let uncommitted = Uncommitted { kind, effects, ended };
+                Way::Write(outcome, Then::Uncommitted(Box::new(uncommitted)))
+            }
+        }
+    }
+
+    /// Does what is to be done for this end of the processor, and waits for it.
+    pub(super) async fn settle(&self, runtime: &Arc<Runtime<S>>, end: End<S>) -> Told<S> {
+        let way = match self.way(runtime, end) {
+            Way::Commit(kind, transaction) => self.commit(runtime, kind, transaction).await,
+            way => way,
+        };
+        self.go(runtime, way).await
+    }
+
+    async fn go(&self, runtime: &Arc<Runtime<S>>, way: Way<S>) -> Told<S> {
+        match way {
+            Way::Over(outcome) => (outcome, None),
+            Way::Write(outcome, then) => {
+                let (written, outcome) = self.write(runtime, outcome).await;
+                match self.told(runtime, then, written, outcome) {
+                    Ok(told) => told,
+                    Err(rare) => Box::pin(self.told_otherwise(runtime, *rare)).await,
+                }
+            }
+            Way::Commit(kind, _) => (completed(kind), None),
+        }
+    }
+
+    /// Gives the job back as it was, and waits until that is written.
+    pub(crate) async fn release(&self, runtime: &Arc<Runtime<S>>) {
+        let way = self.give_back();
+        self.go(runtime, way).await;
+    }
+
+    /// How the attempt ended, where that is clear from what the store made of it. `wrote` is what was to be written.
+    pub(super) fn told(
+        &self,
+        runtime: &Runtime<S>,
+        then: Then,
+        written: Written,
+        wrote: Outcome,
+    ) -> Result<Told<S>, Box<Rare>> {
+        let outcome = match (then, written) {
+            (Then::Completed(grouped), Written::Done(applied)) => {
+                let asked_at = grouped.asked_at;
+                let next = self.handed_over(runtime, wrote, &applied);
+                let next = next
+                    .zip(asked_at)
+                    .and_then(|(next, asked_at)| Self::new(runtime, next, asked_at, self.steps_left));
+                return Ok((grouped.told(), next));
+            }
+            (Then::Completed(_), Written::Lost(reason)) => self.lost(reason),
+            (Then::Failed(ended), written) => self.failed(&written, ended),
+            (Then::Uncommitted(uncommitted), written) if !matches!(written, Written::Before(JobStatus::Completed)) => {
+                self.failed(&written, uncommitted.ended)
+            }
+            (Then::Released, Written::Lost(reason)) => AttemptOutcome::Aborted(reason),
+            (Then::Released, _) => AttemptOutcome::Aborted(AbortReason::Shutdown),
+            (then, written) => return Err(Box::new(Rare { then, written, wrote })),
+        };
+        Ok((outcome, None))
+    }
+
+    /// How an attempt ended whose failure was to be written as `ended`.
+    fn failed(&self, written: &Written, ended: AttemptOutcome) -> AttemptOutcome {
+        match written {
+            Written::Done(_) | Written::Before(_) => ended,
+            Written::Lost(reason) => self.lost(*reason),
+            // Nothing was written, so nothing may be claimed: the lease will expire, and that counts the attempt.
+            Written::Refused(_) | Written::Failed(_) => AttemptOutcome::Aborted(AbortReason::Error),
+        }
+    }
+
+    /// The same where more has to be asked or written.
+    pub(super) async fn told_otherwise(&self, runtime: &Arc<Runtime<S>>, rare: Rare) -> Told<S> {
+        let Rare { then, written, wrote } = rare;
+        match (then, written) {
+            (Then::Completed(grouped), Written::Before(_)) => self.completed_before(runtime, grouped, wrote).await,
+            (Then::Completed(_), Written::Refused(error)) => {
+                let way = self.fail(&error.into());
+                Box::pin(self.go(runtime, way)).await
+            }
+            (Then::Completed(grouped), Written::Failed(error)) => {
+                let (outcome, ended) = self.judge(&error.into());
+                match self.write(runtime, outcome).await.0 {
+                    // The store had taken the completion and only its answer was lost.
+                    Written::Before(JobStatus::Completed) => self.completed_before(runtime, grouped, wrote).await,
+                    written => (self.failed(&written, ended), None),
+                }
+            }
+            // The store had committed and only its answer was lost.
+            (Then::Uncommitted(uncommitted), _) => {
+                runtime.flush(uncommitted.effects).await;
+                (completed(uncommitted.kind), None)
+            }
+            (then, written) => match self.told(runtime, then, written, wrote) {
+                Ok(told) => told,
+                Err(_) => (AttemptOutcome::Aborted(AbortReason::Error), None),
+            },
+        }
+    }
+
+    /// The store had taken the completion before, and what else it said then is lost.
+    async fn completed_before(&self, runtime: &Arc<Runtime<S>>, grouped: Grouped, wrote: Outcome) -> Told<S> {
+        let outcome = grouped.told();
+        (outcome, self.find_next(runtime, wrote).await)
+    }
+
+    pub(super) fn settlement(&self, outcome: Outcome) -> Settlement {
+        Settlement {
+            job: self.shared.record.id,
+            authority: Authority::Fence {
+                fence: self.shared.fence,
+                worker: self.info().worker.clone(),
+            },
+            outcome,
+        }
+    }
+
+    /// Writes an end, and returns it with what came of it.
+    async fn write(&self, runtime: &Arc<Runtime<S>>, outcome: Outcome) -> (Written, Outcome) {
+        let (sender, answer) = oneshot::channel();
+        let _ending = runtime.line.ending();
+        let open = Open {
+            ages: self.shared.ages(),
+            reply: Reply::Awaited(Arc::clone(&self.shared), sender),
+        };
+        // Whatever is dropped on the way is answered: the settler has quit, and with it the worker.
+        drop(runtime.settlements.send(self.settlement(outcome), open));
+        match answer.await {
+            Ok(Answer { settled, outcome }) => (settled.into(), outcome),
+            Err(_) => (Written::Lost(AbortReason::Shutdown), Outcome::Release),
+        }
+    }
+}
+
+/// An answer of the store that leaves more to do than to tell of it.
+pub(super) struct Rare {
+    then: Then,
+    written: Written,
+    wrote: Outcome,
+}
+
+fn completed(kind: CompletionKind) -> AttemptOutcome {
+    match kind {
+        CompletionKind::Finish => AttemptOutcome::Finished,
+        CompletionKind::Continue { next, next_type } => AttemptOutcome::Continued { next, next_type },
+        CompletionKind::Snooze => AttemptOutcome::Snoozed,
+    }
+}
