@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use queuert::{ChainId, Client, Error, JobId, JobType, Started, Step, Transaction};
+use queuert::adapter::SampleQueues;
+use queuert::{ChainId, Client, Error, JobId, JobType, JobTypes, Started, Step, Transaction, TypeName};
 use uuid::Uuid;
 
 use crate::Result;
-use crate::jobs::{Fork, Gather, Hanging, Keyed, Panicking, Root, Single, Slow, Spread, Staged, Transfer, result};
+use crate::jobs::{
+    Fork, Gather, Hanging, Jobs, Keyed, Panicking, Root, Single, Slow, Spread, Staged, Transfer, result,
+};
 use crate::log::Log;
 use crate::operate;
 use crate::processors::long_chain;
@@ -41,6 +44,11 @@ pub(crate) async fn enqueue<S: Store>(orders: &Orders) -> Result<()> {
             biased;
             _ = &mut stop => break,
             () = tokio::time::sleep(pause) => {
+                // Workers that are disturbed all the time may be slower than this: what they cannot do is not tested.
+                if enqueuer.is_behind().await {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    continue;
+                }
                 let kind = rounds[enqueuer.random.usize(0..rounds.len())];
                 enqueuer.round(kind).await?;
             }
@@ -56,6 +64,9 @@ pub(crate) struct Enqueuer<S: Store> {
     pub(crate) name: String,
     pub(crate) random: fastrand::Rng,
 }
+
+/// So many jobs may be ready before nobody starts more.
+const BACKLOG: usize = 500;
 
 /// What an enqueuer does, again and again.
 pub(crate) const ROUNDS: [&str; 18] = [
@@ -80,6 +91,21 @@ pub(crate) const ROUNDS: [&str; 18] = [
 ];
 
 impl<S: Store> Enqueuer<S> {
+    /// Whether much is ready and nobody gets to it.
+    async fn is_behind(&self) -> bool {
+        let types = Jobs::graph()
+            .types
+            .iter()
+            .map(|found| TypeName::from(found.name))
+            .collect();
+        let sample = SampleQueues::new(types, BACKLOG);
+        let sampled = self.client.state().sample_queues(&sample);
+        match tokio::time::timeout(PATIENCE, sampled).await {
+            Ok(Ok(queues)) => queues.iter().map(|queue| queue.ready).sum::<usize>() >= BACKLOG,
+            _ => false,
+        }
+    }
+
     async fn round(&mut self, kind: usize) -> Result<()> {
         let done = tokio::time::timeout(PATIENCE, self.one_of(kind)).await;
         let error = match done {

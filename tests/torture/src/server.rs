@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use postgres_support::{Cluster, ClusterOptions, Proxy};
 use tokio::process::Command;
@@ -100,13 +101,14 @@ pub(crate) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts one, or says why that cannot be done.
-    pub(crate) async fn mount(directory: &Path, database: Database) -> Result<Self, String> {
+    /// Mounts one with room for what a run of this length leaves, or says why that cannot be done.
+    pub(crate) async fn mount(directory: &Path, database: Database, run: Duration) -> Result<Self, String> {
         let place = directory.join("disk");
         std::fs::create_dir_all(&place).map_err(|error| error.to_string())?;
+        let minutes = run.as_secs().div_ceil(60);
         let megabytes = match database {
-            Database::Sqlite => 96,
-            Database::Postgres => 400,
+            Database::Sqlite => 96 + 16 * minutes,
+            Database::Postgres => 400 + 32 * minutes,
         };
         let mut mount = Command::new("mount");
         mount

@@ -127,7 +127,7 @@ async fn prepare_disk(plan: &mut Plan, directory: &std::path::Path) -> Option<Sm
     if !plan.faults.contains(&Fault::Disk) {
         return None;
     }
-    match SmallDisk::mount(directory, plan.database).await {
+    match SmallDisk::mount(directory, plan.database, plan.duration).await {
         Ok(disk) => Some(disk),
         Err(reason) => {
             println!("left out   disk: {reason}");
