@@ -7,7 +7,7 @@
 CREATE FUNCTION {schema}.finish_one(the_job uuid, the_fence uuid, the_worker text, the_output text) RETURNS boolean
 LANGUAGE plpgsql
 SET plan_cache_mode = 'force_generic_plan' SET enable_seqscan = 'off' SET enable_bitmapscan = 'off' SET jit = 'off'
-AS $$
+AS {body}
 BEGIN
     WITH gone AS (
         DELETE FROM {schema}.running AS r WHERE r.id = the_job AND r.fence = the_fence AND NOT r.awaited
@@ -25,7 +25,7 @@ BEGIN
     FROM ended AS e;
     RETURN FOUND;
 END
-$$;
+{body};
 
 -- Finishes chains, whoever waits for them, and makes those jobs pending that wait for nothing more. Jobs are given once
 -- each. A lock that somebody else has is waited for, for as long as `the_patience` says (null: as long as it takes), and
@@ -36,7 +36,7 @@ CREATE FUNCTION {schema}.finish_many(the_jobs uuid[], the_fences uuid[], the_wor
 RETURNS TABLE (finished uuid, was_awaited boolean, unblocked uuid, unblocked_chain uuid, unblocked_type integer)
 LANGUAGE plpgsql
 SET plan_cache_mode = 'force_generic_plan' SET enable_seqscan = 'off' SET enable_bitmapscan = 'off' SET jit = 'off'
-AS $$
+AS {body}
 DECLARE
     -- What runs under its fence, of what was given.
     jobs uuid[];
@@ -127,4 +127,4 @@ BEGIN
     UNION ALL
     SELECT f.cause, true, f.id, j.chain_id, f.type_id FROM free AS f JOIN {schema}.job AS j ON j.id = f.id;
 END
-$$;
+{body};

@@ -81,6 +81,10 @@ fn step(version: u32, name: &str, sql: &str) -> String {
 }
 
 fn render(template: &str, schema: &str) -> String {
+    // The name comes last, because it may look like anything, and the mark around functions is one that is not in it.
+    let mut marks = (0..).map(|number| format!("$body{number}$"));
+    let mark = marks.find(|mark| !schema.contains(mark)).unwrap_or_default();
+    let template = template.replace("{body}", &mark);
     template.replace("{schema}", &quote(schema))
 }
 

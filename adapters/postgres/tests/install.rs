@@ -219,7 +219,7 @@ async fn odd_names_of_schemas_are_quoted() {
         let state = PostgresState::options().schema(bad).connect(&support::url()).await;
         refused(state, StateErrorKind::Misconfigured, "cannot be used");
     }
-    let name = format!("qué \"ert\"; DROP {}", std::process::id());
+    let name = format!("qué \"e'rt\\\"; $$ $body0$ {{schema}} {}", std::process::id());
     let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     let state = PostgresState::options()
         .schema(&name)
