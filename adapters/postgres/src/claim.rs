@@ -140,6 +140,8 @@ struct Taken {
     ahead: Option<Timestamp>,
     /// How many rows it looked at, if it took fewer than it was asked for.
     seen: Option<usize>,
+    /// Where it began to look at those that lie apart.
+    later_from: i64,
 }
 
 /// Claims jobs of types that have been interned.
@@ -157,7 +159,7 @@ pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJ
     let mut reach = reach(claim.limit);
     let mut taken = take(session, core, claim, &types, &numbers, reach, false).await?;
     if taken.jobs.is_empty() && taken.ahead.is_some_and(|ahead| ahead <= taken.now) {
-        promote(session, core, &numbers).await?;
+        promote(session, core, &numbers, taken.later_from).await?;
         taken = take(session, core, claim, &types, &numbers, reach, true).await?;
     }
     // All that was in reach and not taken is locked: what lies behind it must not wait for that.
@@ -165,7 +167,15 @@ pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJ
         reach *= 10;
         taken = take(session, core, claim, &types, &numbers, reach, true).await?;
     }
-    let next_due = next_due(&taken, claim.limit);
+    let mut next_due = next_due(&taken, claim.limit);
+    if taken.jobs.len() < claim.limit {
+        // What lies before the horizon is found by the next look at everything, and by nothing else.
+        let now = Instant::now();
+        let looks = core.horizons.of(&numbers, |horizon| {
+            [horizon.ready.next_look(now), horizon.later.next_look(now)]
+        });
+        next_due = looks.into_iter().flatten().chain(next_due).min();
+    }
     let mut jobs = taken.jobs;
     // Rows come back in the order in which they lie in the table.
     jobs.sort_unstable_by_key(|(rank, _, job)| (*rank, job.id));
@@ -318,6 +328,7 @@ async fn take(
         now: Timestamp::from_micros(row::get(any, CLAIM_COLUMNS)?),
         ahead: row::time(any, CLAIM_COLUMNS + 1)?,
         seen: row::get::<Option<i64>>(any, CLAIM_COLUMNS + 2)?.map(|seen| usize::try_from(seen).unwrap_or_default()),
+        later_from,
     };
     let read: (i64, i64) = (row::get(any, CLAIM_COLUMNS + 3)?, row::get(any, CLAIM_COLUMNS + 4)?);
     if row::get::<Option<Uuid>>(any, 0)?.is_some() {
@@ -362,10 +373,9 @@ async fn take(
     Ok(taken)
 }
 
-/// Moves over what has become due.
-async fn promote(session: &mut Session<'_>, core: &Core, types: &[i32]) -> Result<(), StateError> {
+/// Moves over what has become due, of what the last look could see.
+async fn promote(session: &mut Session<'_>, core: &Core, types: &[i32], from: i64) -> Result<(), StateError> {
     for _ in 0..PROMOTIONS {
-        let from = core.horizons.of(types, |horizon| horizon.later.from(Instant::now()));
         let promote = query(&core.sql.promote)
             .bind(types.to_vec())
             .bind(core.step())

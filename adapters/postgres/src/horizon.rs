@@ -100,17 +100,28 @@ impl Edge {
                 });
             }
             Some(_) if look.from == EVERYTHING && !many => self.0 = None,
+            // What it came upon behind the point is gone on with from there. One that could not tell is to be repeated.
+            Some(crowd) if look.from == EVERYTHING => {
+                if let Some(taken) = look.taken {
+                    crowd.taken = taken;
+                    crowd.look_again_at = now + pause(look.took);
+                }
+            }
             Some(crowd) => {
                 crowd.taken = look.taken.map_or(crowd.taken, |taken| taken.max(crowd.taken));
-                if look.from == EVERYTHING {
-                    crowd.look_again_at = now + pause(look.took);
-                } else if many {
+                if many {
                     crowd.margin /= 2;
                 } else if look.vain < MANY / 4 {
                     crowd.margin = (crowd.margin * 2).clamp(Duration::from_millis(1), LARGEST_MARGIN);
                 }
             }
         }
+    }
+
+    /// How long it is until everything is looked at again, if that is not always so.
+    pub(crate) fn next_look(&self, now: Instant) -> Option<Duration> {
+        let crowd = self.0.as_ref()?;
+        Some(crowd.look_again_at.saturating_duration_since(now))
     }
 
     /// Something with this key has been put there.
@@ -204,6 +215,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_look_at_everything_comes_upon_is_gone_on_with() {
+        let now = Instant::now();
+        let mut edge = crowded(now);
+        let later = now + TOOK * SHARE;
+        edge.looked(look(EVERYTHING, 100_000, 30 * SECOND), later);
+        assert_eq!(
+            edge.from(later),
+            29 * SECOND,
+            "it took as many as it was asked for, and there may be more"
+        );
+        assert_eq!(edge.next_look(later), Some(TOOK * SHARE));
+        assert_eq!(Edge::default().next_look(later), None);
+    }
+
+    #[test]
     fn what_is_put_before_the_point_is_in_sight() {
         let now = Instant::now();
         let mut edge = crowded(now);
@@ -226,7 +252,10 @@ mod tests {
         edge.looked(blind(EVERYTHING), now);
         assert_eq!(edge.from(now), EVERYTHING);
         let mut edge = crowded(now);
-        edge.looked(blind(EVERYTHING), now);
-        assert_eq!(edge.from(now), 99 * SECOND);
+        edge.looked(blind(99 * SECOND), now);
+        assert_eq!(edge.from(now), 100 * SECOND - SECOND / 2);
+        let later = now + TOOK * SHARE;
+        edge.looked(blind(EVERYTHING), later);
+        assert_eq!(edge.from(later), EVERYTHING, "it is still to be done");
     }
 }

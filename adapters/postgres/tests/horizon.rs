@@ -155,6 +155,70 @@ async fn what_turns_up_far_behind_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_that_turn_up_far_behind_are_found_one_claim_after_the_other() {
+    const MANY: usize = 200;
+    let queue = crowded().await;
+    for _ in 0..5 {
+        claim(&queue.state).await;
+    }
+    let mut connection = queue.schema.connection().await;
+    for _ in 0..MANY {
+        start(&queue.state, Schedule::Now).await;
+    }
+    let hour = "UPDATE {schema}.ready SET rank = rank - 3600000000";
+    queue.schema.run(&mut connection, hour).await;
+    let begun = Instant::now();
+    let (mut found, mut in_vain) = (0, 0);
+    while found < MANY {
+        let claimed = claim(&queue.state).await;
+        found += claimed;
+        // Once one look has come upon them, no claim misses them.
+        in_vain += u32::from(found > 0 && claimed == 0);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{found} were found");
+    }
+    assert_eq!(in_vain, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_been_due_for_long_is_found() {
+    let queue = crowded().await;
+    for _ in 0..5 {
+        claim(&queue.state).await;
+    }
+    let mut connection = queue.schema.connection().await;
+    start(&queue.state, Schedule::After(Duration::from_secs(3_600))).await;
+    let past = "UPDATE {schema}.later SET scheduled_at = scheduled_at - 7200000000";
+    queue.schema.run(&mut connection, past).await;
+    let begun = Instant::now();
+    while claim(&queue.state).await == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it was never found");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_idle_is_told_when_everything_is_looked_at_again() {
+    let queue = crowded().await;
+    let mut next_due = None;
+    for _ in 0..5 {
+        let types = vec![ClaimType {
+            name: "mine".into(),
+            lease: Duration::from_secs(60),
+        }];
+        let fence = Fence::from_uuid(Uuid::from_u128(fastrand::u128(..)));
+        let claim = ClaimJobs::new(types, 10, WorkerId::new("claimer"), fence);
+        next_due = queue
+            .state
+            .claim_jobs(&claim)
+            .await
+            .expect("the store is well")
+            .next_due;
+    }
+    let next_due = next_due.expect("there is something to wait for");
+    assert!(next_due <= Duration::from_secs(5), "{next_due:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_order_is_exact_again_when_the_snapshot_has_gone() {
     let mut queue = crowded().await;
     for _ in 0..5 {

@@ -193,4 +193,51 @@ mod tests {
         drop(runtime);
         assert!(common.upgrade().is_none(), "workers that are dropped are gone");
     }
+
+    struct PanicsInItsDrop;
+
+    impl Drop for PanicsInItsDrop {
+        fn drop(&mut self) {
+            panic!("in its drop");
+        }
+    }
+
+    #[derive(Debug)]
+    struct PanicsInItsText;
+
+    impl std::fmt::Display for PanicsInItsText {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("in its text");
+        }
+    }
+
+    impl std::error::Error for PanicsInItsText {}
+
+    /// All code of the user's that a worker runs may panic: the attempt has failed, then and there.
+    #[tokio::test]
+    async fn what_is_dropped_and_what_is_reported_may_panic() {
+        let client = Client::new(MemoryState::new());
+        let chains = client.start_many([Do::Wait, Do::Nothing]).await.unwrap();
+        let workers = client
+            .worker()
+            .concurrency(2)
+            .retry(crate::RetryPolicy::new().max_attempts(1))
+            .timeout(Duration::from_millis(20))
+            .process(|job: Attempt<Do>| async move {
+                if let Do::Wait = *job {
+                    let _guard = PanicsInItsDrop;
+                    std::future::pending::<()>().await;
+                }
+                Err(crate::JobError::from(PanicsInItsText))
+            })
+            .start()
+            .await
+            .unwrap();
+        for (chain, why) in chains.iter().zip(["in its drop", "in its text"]) {
+            let error = client.wait(chain.chain()).await.unwrap_err();
+            assert!(matches!(error, crate::Error::ChainDead { .. }), "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+        workers.stop().await;
+    }
 }

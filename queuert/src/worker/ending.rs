@@ -4,6 +4,7 @@
 //! and to leave the rest to whoever hears it ([`Behind`](super::behind::Behind)). Both decide in the same places: [`Attempt::way`] what to
 //! write, [`Attempt::told`] what came of it.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 
 use super::completion::{Completion, CompletionKind, How};
 use super::run::{Attempt, End};
-use super::runtime::{Runtime, contained};
+use super::runtime::{Runtime, contained, panic_message};
 use super::settler::{Answer, Open, Reply};
 use super::signal::AbortReason;
 use crate::adapter::{Applied, Authority, Commit, Outcome, Settled, Settlement, StateAdapter};
@@ -161,7 +162,14 @@ impl<S: StateAdapter> Attempt<S> {
         let record = &self.shared.record;
         let retry = &self.job_type.retry;
         let max_attempts = record.max_attempts.unwrap_or(retry.max_attempts);
-        let report = shorten(error.report());
+        // The text of an error is the user's code too.
+        let report = std::panic::catch_unwind(AssertUnwindSafe(|| error.report()));
+        let report = shorten(report.unwrap_or_else(|panic| {
+            format!(
+                "an error that cannot be told: its text panicked: {}",
+                panic_message(&*panic)
+            )
+        }));
         let (schedule, retry_in) = match error.verdict {
             Verdict::Retry(schedule) => (schedule, None),
             _ => {

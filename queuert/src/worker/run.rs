@@ -48,7 +48,7 @@ pub(crate) async fn run_attempt<S: StateAdapter>(
 }
 
 /// Runs a claimed job, and leaves the write of its end to the settler. Only the commit of a transaction of the
-/// processor's own is waited for. Says whether the settler was woken.
+/// processor's own is waited for. Says whether somebody was woken.
 pub(crate) async fn run_ahead<S: StateAdapter>(
     runtime: &Arc<Runtime<S>>,
     attempt: Attempt<S>,
@@ -63,9 +63,10 @@ pub(crate) async fn run_ahead<S: StateAdapter>(
     };
     match way {
         Way::Write(outcome, then) => Behind::send(runtime, running, outcome, then),
+        // What it has committed may have woken the claimer, on this thread.
         Way::Over(outcome) => {
             running.conclude(&outcome);
-            false
+            true
         }
         Way::Commit(..) => false,
     }
@@ -106,8 +107,11 @@ impl<S: StateAdapter> Attempt<S> {
             .collect();
         let before = runtime.flights.add(attempts.iter().map(|attempt| &attempt.shared));
         // This process has the job again: its old attempt has lost it, and nobody would renew that lease any more.
+        // Unless that has just ended in good order, and its answer is on its way.
         for before in before {
-            before.lost(AbortReason::TakenByAnotherWorker);
+            if !before.settling.load(Ordering::SeqCst) {
+                before.lost(AbortReason::TakenByAnotherWorker);
+            }
         }
         attempts
     }
@@ -258,7 +262,10 @@ impl<S: StateAdapter> Running<S> {
     }
 
     async fn process(&mut self, runtime: &Runtime<S>) -> End<S> {
-        let end = self.attempt.run(runtime, &mut self.span).await;
+        // Also what the processor leaves behind is the user's, and may panic when it is dropped.
+        let run = self.attempt.run(runtime, &mut self.span);
+        let end = AssertUnwindSafe(run).catch_unwind().await;
+        let end = end.unwrap_or_else(|panic| End::Panicked(panic_message(&*panic).to_owned()));
         self.attempt.shared.settling.store(true, Ordering::SeqCst);
         end
     }

@@ -112,13 +112,13 @@ impl<T> Line<T> {
         if self.strict() {
             return (free + ending).saturating_sub(waiting);
         }
+        let in_hand = waiting + ending + state.busy;
+        let room = IN_HAND.max(2 * self.all).saturating_sub(in_hand);
         let ahead = self.pace.ahead();
         // While the workers have enough for now, the next claim can wait and be larger.
         if waiting > ahead / 2 {
-            return free.saturating_sub(waiting);
+            return free.saturating_sub(waiting).min(room);
         }
-        let in_hand = waiting + ending + state.busy;
-        let room = IN_HAND.max(2 * self.all).saturating_sub(in_hand);
         (free + ahead).saturating_sub(waiting).min(room)
     }
 
