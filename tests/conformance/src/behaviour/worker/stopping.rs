@@ -59,7 +59,11 @@ pub async fn nothing_is_claimed_after_stop<F: PairFixture>(fixture: F) {
     let log = ran.clone();
     let workers = start(world.worker().concurrency(3).process(move |job: Job<F, Work>| {
         log.add(job.n);
-        async move { job.finish(1) }
+        // So long that there is time to stop.
+        async move {
+            tokio::time::sleep(ms(1)).await;
+            job.finish(1)
+        }
     }))
     .await;
     ran.until_len(5).await;
@@ -157,9 +161,10 @@ pub async fn an_attempt_told_to_shut_down_has_not_failed<F: PairFixture>(fixture
         .max_attempts(1)
         .await
         .expect("the chain starts");
-    let reasons = Log::new();
-    let log = reasons.clone();
+    let (begun, reasons) = (Log::new(), Log::new());
+    let (beginnings, log) = (begun.clone(), reasons.clone());
     let workers = start(world.worker().grace(ms(30)).process(move |job: Job<F, Work>| {
+        beginnings.add(job.n);
         let log = log.clone();
         async move {
             let reason = job.signal().aborted().await;
@@ -168,7 +173,7 @@ pub async fn an_attempt_told_to_shut_down_has_not_failed<F: PairFixture>(fixture
         }
     }))
     .await;
-    world.until(&chain, JobStatus::Running).await;
+    begun.until_len(1).await;
     soon("the worker stops", workers.stop()).await;
     assert_eq!(reasons.all(), [AbortReason::Shutdown]);
     let job = world.latest(&chain).await;
@@ -192,12 +197,18 @@ pub async fn an_attempt_told_to_shut_down_has_not_failed<F: PairFixture>(fixture
 pub async fn an_attempt_told_to_shut_down_may_complete<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
-    let workers = start(world.worker().grace(ms(30)).process(|job: Job<F, Work>| async move {
-        job.signal().aborted().await;
-        job.begin().await?.finish(1).await
+    let begun = Log::new();
+    let log = begun.clone();
+    let workers = start(world.worker().grace(ms(30)).process(move |job: Job<F, Work>| {
+        log.add(job.n);
+        async move {
+            job.signal().aborted().await;
+            job.begin().await?.finish(1).await
+        }
     }))
     .await;
-    world.until(&chain, JobStatus::Running).await;
+    // A job that is claimed and has not begun would go back.
+    begun.until_len(1).await;
     soon("the worker stops", workers.stop()).await;
     assert_eq!(world.output(&chain).await, 1);
 }
