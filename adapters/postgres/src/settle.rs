@@ -266,19 +266,21 @@ fn next_types(settlements: &[Settlement]) -> impl Iterator<Item = &TypeName> {
 
 /// Places of settlements that may go together, in order: an end that creates a job with blockers stands alone, because
 /// whether it closes a circle depends on all that came before it. So does one whose next job has an id that an earlier
-/// one of the run has.
+/// one of the run has, and one for the same job: a process that lost a job and has claimed it again may end both attempts
+/// at once, and the answer of a statement names jobs, not fences.
 fn runs(settlements: &[Settlement]) -> Vec<Vec<usize>> {
     let mut runs: Vec<Vec<usize>> = Vec::new();
     let mut ids: HashSet<JobId> = HashSet::new();
+    let mut jobs: HashSet<JobId> = HashSet::with_capacity(settlements.len());
     let mut alone = true;
     for (place, settlement) in settlements.iter().enumerate() {
         let stands_alone = Item::of(place, settlement).is_none();
-        let repeated = next(settlement).is_some_and(|next| !ids.insert(next.id));
+        let repeated = !jobs.insert(settlement.job) | next(settlement).is_some_and(|next| !ids.insert(next.id));
         match runs.last_mut() {
             Some(run) if !alone && !stands_alone && !repeated => run.push(place),
             _ => {
                 runs.push(vec![place]);
-                ids.clear();
+                (ids, jobs) = (HashSet::new(), HashSet::from([settlement.job]));
                 ids.extend(next(settlement).map(|next| next.id));
             }
         }

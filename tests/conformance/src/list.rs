@@ -181,6 +181,7 @@ macro_rules! state_conformance {
                 a_reaped_attempt_is_refused,
                 a_stale_attempt_is_refused,
                 a_stale_attempt_of_the_same_worker_is_refused,
+                both_attempts_of_a_process_in_one_call_have_their_own_answers,
                 a_stale_attempt_with_the_same_number_is_refused,
                 a_cancelled_attempt_is_refused,
                 an_overtaken_attempt_is_refused,

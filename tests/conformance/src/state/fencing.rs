@@ -64,6 +64,39 @@ pub async fn a_stale_attempt_of_the_same_worker_is_refused<F: StateFixture>(fixt
     bench.finish(&new).await;
 }
 
+/// A process that lost a job and has claimed it again may end both attempts in one call: each gets its own answer, in
+/// whatever order they are. (I4)
+pub async fn both_attempts_of_a_process_in_one_call_have_their_own_answers<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    for (stale_first, outcome) in [
+        (true, draft::finish("done")),
+        (false, draft::finish("done")),
+        (true, draft("next").next()),
+        (false, draft("next").next()),
+    ] {
+        bench.start("mail").await;
+        let old = bench.expired_attempt("mail").await;
+        assert_eq!(bench.reap("mail").await.len(), 1);
+        let new = bench.attempt("mail").await;
+        let other = match &outcome {
+            Outcome::Continue { .. } => draft("next").next(),
+            _ => outcome.clone(),
+        };
+        let (old, new) = (old.settlement(other), new.settlement(outcome));
+        let settlements = match stale_first {
+            true => [old, new],
+            false => [new, old],
+        };
+        let settled = bench.settle_all(&settlements).await;
+        let (old, new) = match stale_first {
+            true => (&settled[0], &settled[1]),
+            false => (&settled[1], &settled[0]),
+        };
+        assert!(matches!(old, Settled::Lost(_)), "{old:?}");
+        assert!(matches!(new, Settled::Applied(_)), "{new:?}");
+    }
+}
+
 /// A stale attempt is refused although the new one has the same number, because an operator retried the job. (H7, I4)
 pub async fn a_stale_attempt_with_the_same_number_is_refused<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
