@@ -301,7 +301,20 @@ async fn a_session_that_the_server_ended_for_its_idle_transaction_is_a_passing_f
     let mut tx = client.begin().await.expect("the store is well");
     let started = client.start(Nothing(1)).within(&mut tx).await;
     started.expect("the store is well");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // Until the server has ended it.
+    let mut watch = schema.connection().await;
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state = 'idle in transaction'";
+    loop {
+        let open: i64 = sqlx::query_scalar(open)
+            .bind(schema.name().to_owned())
+            .fetch_one(&mut watch)
+            .await
+            .expect("the server tells");
+        if open == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let error = client
         .start(Nothing(2))
         .within(&mut tx)

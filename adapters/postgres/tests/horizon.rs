@@ -83,6 +83,15 @@ async fn claim(state: &PostgresState) -> usize {
 }
 
 impl Queue {
+    /// Claims until there is something.
+    async fn find_one(&self) {
+        let begun = Instant::now();
+        while claim(&self.state).await == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it was never found");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// How many entries of an index have been read, ever.
     async fn read(&self, index: &str) -> i64 {
         // A session tells what it has counted at most once a second, or when it ends.
@@ -125,11 +134,7 @@ async fn what_becomes_due_is_found() {
     }
     let delay = Duration::from_millis(300);
     start(&queue.state, Schedule::After(delay)).await;
-    let begun = Instant::now();
-    while claim(&queue.state).await == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it was never found");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    queue.find_one().await;
 }
 
 /// A job that is as urgent as if it had waited for an hour.
@@ -147,11 +152,7 @@ async fn what_turns_up_far_behind_is_found() {
     }
     let mut connection = queue.schema.connection().await;
     start_far_behind(&queue, &mut connection).await;
-    let begun = Instant::now();
-    while claim(&queue.state).await == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it was never found");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    queue.find_one().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,11 +190,7 @@ async fn what_has_been_due_for_long_is_found() {
     start(&queue.state, Schedule::After(Duration::from_secs(3_600))).await;
     let past = "UPDATE {schema}.later SET scheduled_at = scheduled_at - 7200000000";
     queue.schema.run(&mut connection, past).await;
-    let begun = Instant::now();
-    while claim(&queue.state).await == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it was never found");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    queue.find_one().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

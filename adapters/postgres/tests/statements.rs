@@ -140,6 +140,7 @@ async fn a_fan_in_of_a_thousand_costs_a_handful() {
     for _ in 0..20 {
         counted.run(1, false).await;
     }
+    // About fifteen, and a few more if a lock has to be waited for. One more per batch would be ten.
     let alone = counted.cost(BLOCKERS, false).await;
     let joined = counted.cost(BLOCKERS, true).await;
     assert!(
