@@ -43,6 +43,8 @@ pub(crate) struct Run {
     pub(crate) ends: Vec<String>,
     /// Whether the processor returned a completion, which then was or was not written.
     pub(crate) returned: bool,
+    /// Whether the processor asked to snooze.
+    pub(crate) snoozing: bool,
     /// Whether the processor was told that it may not write.
     pub(crate) refused: bool,
 }
@@ -165,15 +167,22 @@ impl Facts {
                     at: line.at,
                     ends: Vec::new(),
                     returned: false,
+                    snoozing: false,
                     refused: false,
                 });
             }
-            [what @ ("returned" | "refused" | "ended"), job, started, rest @ ..] => {
+            [
+                what @ ("returned" | "snoozing" | "refused" | "ended"),
+                job,
+                started,
+                rest @ ..,
+            ] => {
                 let (job, started) = (job.parse()?, started.parse::<i64>()?);
                 let mut runs = self.runs.get_mut(&job).into_iter().flatten();
                 let run = runs.rfind(|run| run.started == started && run.process == line.process);
                 match (run, *what, rest) {
                     (Some(run), "returned", _) => run.returned = true,
+                    (Some(run), "snoozing", _) => run.snoozing = true,
                     (Some(run), "refused", _) => run.refused = true,
                     (Some(run), _, [how]) => run.ends.push((*how).to_owned()),
                     // Claimed, and given back before its processor was asked.

@@ -26,6 +26,12 @@ async fn long_work() {
     tokio::time::sleep(Duration::from_millis(fastrand::u64(200..1_500))).await;
 }
 
+/// The name of an attempt in the logs.
+fn name<J: JobType, S: Store>(job: &Attempt<J, S>) -> String {
+    let started = job.record().started_at.map_or(0, queuert::Timestamp::as_micros);
+    format!("{} {started}", job.id())
+}
+
 /// Notes that the attempt was run, before it can have done anything, and what it came to, before anybody else knows.
 async fn noted<J, S, F>(job: Attempt<J, S>, work: impl FnOnce(Attempt<J, S>) -> F + Send) -> JobResult<S>
 where
@@ -34,10 +40,8 @@ where
     F: Future<Output = JobResult<S>> + Send,
 {
     let log = job.get::<Log>()?.clone();
-    let record = job.record();
-    let started = record.started_at.map_or(0, queuert::Timestamp::as_micros);
-    let attempt = format!("{} {started}", job.id());
-    log.note(format!("begun {attempt} {}", record.claims))?;
+    let attempt = name(&job);
+    log.note(format!("begun {attempt} {}", job.record().claims))?;
     let result = work(job).await;
     // An end that is refused later was a stale write; so is an error that says so.
     match &result {
@@ -93,6 +97,7 @@ async fn single<S: Store>(job: Attempt<Single, S>) -> JobResult<S> {
     }
     // Snoozing spends no attempt, so the number of claims tells the first time.
     if job.n % 11 == 5 && job.record().claims == 1 {
+        job.get::<Log>()?.note(format!("snoozing {}", name(&job)))?;
         return job.snooze(Duration::from_millis(30));
     }
     // Ends in a transaction wait for locks, ends of their own do not: others wait for both kinds.

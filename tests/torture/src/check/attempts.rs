@@ -18,6 +18,10 @@ const LOST: [&str; 5] = [
     "Aborted-Error",
 ];
 
+fn is_lost(run: &Run) -> bool {
+    run.ends.iter().any(|end| LOST.contains(&end.as_str()))
+}
+
 impl Audit<'_> {
     pub(super) fn attempts(&mut self) {
         let facts = self.facts;
@@ -62,10 +66,11 @@ impl Audit<'_> {
         // Snoozes and releases spend no attempt, all else does; operators reset the number.
         let ended = |how: &str| runs.iter().flat_map(|run| &run.ends).filter(|end| *end == how).count();
         let snoozed = ended("Snoozed");
-        let unknown = runs.iter().filter(|run| run.ends.is_empty()).count()
-            + ended("Aborted-Shutdown")
-            + ended("Aborted-Error")
-            + (job.claims as usize).saturating_sub(seen.len());
+        // A snooze may be written and its answer lost. Whoever asks again is told that the job is another's by then.
+        let untold = |run: &Run| run.snoozing && is_lost(run) && self.facts.loses_answers();
+        let given_up = |end: &String| ["Aborted-Shutdown", "Aborted-Error"].contains(&end.as_str());
+        let unknown = |run: &&Run| run.ends.is_empty() || run.ends.iter().any(given_up) || untold(run);
+        let unknown = runs.iter().filter(unknown).count() + (job.claims as usize).saturating_sub(seen.len());
         let unspent = job.claims.checked_sub(job.attempt).map(|unspent| unspent as usize);
         let retried = self.facts.has_noted(job.chain_id, "retrying");
         if unspent.is_none_or(|unspent| !retried && !(snoozed..=snoozed + unknown).contains(&unspent)) {
@@ -85,8 +90,7 @@ impl Audit<'_> {
             ([claim], Some(worker)) => *claim == job.claims && crate::facts::is_of(worker, &by[0].process),
             // Whoever completed it may have been killed before it could say so, or was never told.
             ([], Some(worker)) => {
-                let unsure =
-                    |run: &Run| run.claim == job.claims && run.ends.iter().any(|end| LOST.contains(&end.as_str()));
+                let unsure = |run: &Run| run.claim == job.claims && is_lost(run);
                 self.facts.was_killed(worker) || (self.facts.loses_answers() && runs.iter().any(unsure))
             }
             _ => false,
@@ -126,8 +130,7 @@ impl Audit<'_> {
             for end in &run.ends {
                 *self.count.ends.entry(end.clone()).or_default() += 1;
             }
-            let lost = run.ends.iter().any(|end| LOST.contains(&end.as_str()));
-            self.count.stale += usize::from(run.refused || (run.returned && lost));
+            self.count.stale += usize::from(run.refused || (run.returned && is_lost(run)));
             match run.ends.len() {
                 0 if self.facts.killed.contains_key(&run.process) => self.count.unended += 1,
                 1 => {}
