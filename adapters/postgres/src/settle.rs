@@ -89,16 +89,38 @@ pub(crate) async fn settle_alone(
     let unknown = core.types.unknown(next_types(settlements));
     core.intern_alone(access, unknown).await?;
     let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
+    if let Err(error) = settle_parts(access, core, settlements, &mut answers).await {
+        // What has committed has an answer that nobody could give again: who it unblocked, and what was handed over. The
+        // rest is tried again, and then what is wrong will be said.
+        if answers.iter().all(Option::is_none) {
+            return Err(error);
+        }
+        for answer in &mut answers {
+            answer.get_or_insert(Settled::Busy);
+        }
+    }
+    in_order(settlements, answers)
+}
+
+/// One part after the other, each of which commits.
+async fn settle_parts(
+    access: &Access,
+    core: &Core,
+    settlements: &[Settlement],
+    answers: &mut [Option<Settled>],
+) -> Result<(), StateError> {
     for run in runs(settlements) {
         let (batch, careful) = divide(settlements, &run);
-        let mut awaited = Vec::new();
-        for (place, answer) in settle_batches(access, core, batch).await? {
+        let (mut found, mut awaited) = (Vec::new(), Vec::new());
+        let settled = settle_batches(access, core, batch, &mut found).await;
+        for (place, answer) in found {
             match answer {
                 Answer::Settled(settled) => answers[place] = Some(settled),
                 Answer::Careful => awaited.push(place),
                 Answer::Again => answers[place] = Some(Settled::Busy),
             }
         }
+        settled?;
         if !awaited.is_empty() {
             let finishes: Vec<&Settlement> = awaited.iter().map(|place| &settlements[*place]).collect();
             let settled = finish_together(access, core, &finishes).await?;
@@ -112,7 +134,7 @@ pub(crate) async fn settle_alone(
             answers[place] = Some(settle_singly(access, core, &settlements[place]).await?);
         }
     }
-    in_order(settlements, answers)
+    Ok(())
 }
 
 /// Settles what may go together by itself. What comes back as [`Answer::Careful`] is awaited, and locks are in its way.
@@ -120,23 +142,27 @@ async fn settle_batches(
     access: &Access,
     core: &Core,
     batch: Vec<Item<'_>>,
-) -> Result<Vec<(usize, Answer)>, StateError> {
+    answers: &mut Vec<(usize, Answer)>,
+) -> Result<(), StateError> {
     let expected = core.awaited.expected();
     let (finishes, rest): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
         .iter()
         .partition(|item| expected && Finish::of(item.settlement).is_some());
-    let mut answers = finish_unlocked(access, core, &finishes).await?;
+    answers.extend(finish_unlocked(access, core, &finishes).await?);
     let mut awaited = Vec::new();
-    for (place, answer) in settle_unlocked(access, core, &rest).await? {
+    let mut found = Vec::with_capacity(rest.len());
+    let settled = settle_unlocked(access, core, &rest, &mut found).await;
+    for (place, answer) in found {
         match answer {
             Answer::Careful => awaited.extend(rest.iter().filter(|item| item.place == place)),
             answer => answers.push((place, answer)),
         }
     }
+    settled?;
     if !awaited.is_empty() {
         answers.extend(finish_unlocked(access, core, &awaited).await?);
     }
-    Ok(answers)
+    Ok(())
 }
 
 /// Finishes chains by itself, whoever waits for them.
@@ -178,12 +204,16 @@ async fn finish_unlocked(access: &Access, core: &Core, items: &[Item<'_>]) -> Re
 ///
 /// Those of which a lock was in the way the last time are apart from the others, which would have to wait for them again
 /// and again while somebody has a long transaction.
-async fn settle_unlocked(access: &Access, core: &Core, batch: &[Item<'_>]) -> Result<Vec<(usize, Answer)>, StateError> {
+async fn settle_unlocked(
+    access: &Access,
+    core: &Core,
+    batch: &[Item<'_>],
+    answers: &mut Vec<(usize, Answer)>,
+) -> Result<(), StateError> {
     let known = !core.locked.is_empty();
     let (met, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
         .iter()
         .partition(|item| known && core.locked.contains(item.settlement.job));
-    let mut answers = Vec::with_capacity(batch.len());
     match settle_part(access, core, &fresh, Locking::Fail).await? {
         Some(settled) => answers.extend(settled),
         // Somebody has one of the rows locked. Nothing was done; now row by row.
@@ -208,7 +238,7 @@ async fn settle_unlocked(access: &Access, core: &Core, batch: &[Item<'_>]) -> Re
         core.locked
             .remember(jobs.map(|item| (item.settlement.job, locked.contains(&item.place))));
     }
-    Ok(answers)
+    Ok(())
 }
 
 /// `None` if a lock was in the way and the statement was to fail then.

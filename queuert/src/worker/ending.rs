@@ -51,8 +51,8 @@ pub(super) struct Grouped {
     kind: CompletionKind,
     /// That of the next job's creation.
     span: Option<HeldSpan>,
-    /// When the next job was asked for, if it was.
-    asked_at: Option<Instant>,
+    /// Whether the next job was asked for.
+    asked: bool,
 }
 
 impl Grouped {
@@ -73,7 +73,8 @@ pub(super) struct Uncommitted {
 
 /// What the store made of the end of an attempt.
 pub(super) enum Written {
-    Done(Applied),
+    /// With the moment before it was sent: a lease that it gave cannot end before that plus the lease's duration.
+    Done(Applied, Instant),
     Lost(AbortReason),
     Refused(Error),
     Failed(StateError),
@@ -81,10 +82,10 @@ pub(super) enum Written {
     Before(JobStatus),
 }
 
-impl From<Result<Settled, StateError>> for Written {
-    fn from(answer: Result<Settled, StateError>) -> Self {
+impl Written {
+    pub(super) fn new(answer: Result<Settled, StateError>, sent_at: Instant) -> Self {
         match answer {
-            Ok(Settled::Applied(applied)) => Self::Done(applied),
+            Ok(Settled::Applied(applied)) => Self::Done(applied, sent_at),
             Ok(Settled::Repeated(status)) => Self::Before(status),
             Ok(Settled::Lost(reason)) => Self::Lost(reason),
             Ok(Settled::Refused(refusal)) => Self::Refused(refusal.into()),
@@ -125,8 +126,8 @@ impl<S: StateAdapter> Attempt<S> {
                         .advice
                         .dropped_transaction(hub, &self.info().job.type_name);
                 }
-                let asked_at = self.ask_for_next(runtime, &mut outcome);
-                Way::Write(outcome, Then::Completed(Grouped { kind, span, asked_at }))
+                let asked = self.ask_for_next(runtime, &mut outcome);
+                Way::Write(outcome, Then::Completed(Grouped { kind, span, asked }))
             }
             How::Written(transaction) => Way::Commit(kind, transaction),
         }
@@ -229,7 +230,8 @@ impl<S: StateAdapter> Attempt<S> {
         match way {
             Way::Over(outcome) => (outcome, None),
             Way::Write(outcome, then) => {
-                let (written, outcome) = self.write(runtime, outcome).await;
+                let hands_over = matches!(&then, Then::Completed(grouped) if grouped.asked);
+                let (written, outcome) = self.write(runtime, outcome, hands_over).await;
                 match self.told(runtime, then, written, outcome) {
                     Ok(told) => told,
                     Err(rare) => Box::pin(self.told_otherwise(runtime, *rare)).await,
@@ -254,12 +256,9 @@ impl<S: StateAdapter> Attempt<S> {
         wrote: Outcome,
     ) -> Result<Told<S>, Box<Rare>> {
         let outcome = match (then, written) {
-            (Then::Completed(grouped), Written::Done(applied)) => {
-                let asked_at = grouped.asked_at;
+            (Then::Completed(grouped), Written::Done(applied, sent_at)) => {
                 let next = self.handed_over(runtime, wrote, &applied);
-                let next = next
-                    .zip(asked_at)
-                    .and_then(|(next, asked_at)| Self::new(runtime, next, asked_at, self.steps_left));
+                let next = next.and_then(|next| Self::new(runtime, next, sent_at, self.steps_left));
                 return Ok((grouped.told(), next));
             }
             (Then::Completed(_), Written::Lost(reason)) => self.lost(reason),
@@ -277,7 +276,7 @@ impl<S: StateAdapter> Attempt<S> {
     /// How an attempt ended whose failure was to be written as `ended`.
     fn failed(&self, written: &Written, ended: AttemptOutcome) -> AttemptOutcome {
         match written {
-            Written::Done(_) | Written::Before(_) => ended,
+            Written::Done(..) | Written::Before(_) => ended,
             Written::Lost(reason) => self.lost(*reason),
             // Nothing was written, so nothing may be claimed: the lease will expire, and that counts the attempt.
             Written::Refused(_) | Written::Failed(_) => AttemptOutcome::Aborted(AbortReason::Error),
@@ -295,7 +294,7 @@ impl<S: StateAdapter> Attempt<S> {
             }
             (Then::Completed(grouped), Written::Failed(error)) => {
                 let (outcome, ended) = self.judge(&error.into());
-                match self.write(runtime, outcome).await.0 {
+                match self.write(runtime, outcome, false).await.0 {
                     // The store had taken the completion and only its answer was lost.
                     Written::Before(JobStatus::Completed) => self.completed_before(runtime, grouped, wrote).await,
                     written => (self.failed(&written, ended), None),
@@ -330,10 +329,11 @@ impl<S: StateAdapter> Attempt<S> {
         }
     }
 
-    /// Writes an end, and returns it with what came of it.
-    async fn write(&self, runtime: &Arc<Runtime<S>>, outcome: Outcome) -> (Written, Outcome) {
+    /// Writes an end, and returns it with what came of it. `hands_over` is whether it asks for a next job.
+    async fn write(&self, runtime: &Arc<Runtime<S>>, outcome: Outcome, hands_over: bool) -> (Written, Outcome) {
         let (sender, answer) = oneshot::channel();
-        let _ending = runtime.line.ending();
+        // A single worker that will have a next job with the answer has no need of another.
+        let _ending = (!hands_over || !runtime.line.strict()).then(|| runtime.line.ending());
         let open = Open {
             ages: self.shared.ages(),
             reply: Reply::Awaited(Arc::clone(&self.shared), sender),
@@ -341,7 +341,11 @@ impl<S: StateAdapter> Attempt<S> {
         // Whatever is dropped on the way is answered: the settler has quit, and with it the worker.
         drop(runtime.settlements.send(self.settlement(outcome), open));
         match answer.await {
-            Ok(Answer { settled, outcome }) => (settled.into(), outcome),
+            Ok(Answer {
+                settled,
+                outcome,
+                sent_at,
+            }) => (Written::new(settled, sent_at), outcome),
             Err(_) => (Written::Lost(AbortReason::Shutdown), Outcome::Release),
         }
     }

@@ -16,25 +16,26 @@ use crate::job::{JobRecord, JobStatus, Lease};
 use crate::time::Schedule;
 
 impl<S: StateAdapter> Attempt<S> {
-    /// Asks for the next job in the end of this one, if it is this process's to run now. Returns when that was.
-    pub(super) fn ask_for_next(&self, runtime: &Runtime<S>, outcome: &mut Outcome) -> Option<Instant> {
+    /// Asks for the next job in the end of this one, if it is this process's to run now. Says whether it did.
+    pub(super) fn ask_for_next(&self, runtime: &Runtime<S>, outcome: &mut Outcome) -> bool {
         let Outcome::Continue { next } = outcome else {
-            return None;
+            return false;
         };
-        let job_type = runtime.types.get(&next.type_name)?;
+        let Some(job_type) = runtime.types.get(&next.type_name) else {
+            return false;
+        };
         let its_turn = self.steps_left > 0
             && next.schedule == Schedule::Now
             && next.blockers.is_empty()
             && next.priority >= self.shared.record.priority
             && !runtime.stop.is_cancelled();
-        if !its_turn {
-            return None;
+        if its_turn {
+            next.hand_over = Some(HandOver {
+                fence: runtime.client.entropy().fence(),
+                lease: job_type.lease.duration,
+            });
         }
-        next.hand_over = Some(HandOver {
-            fence: runtime.client.entropy().fence(),
-            lease: job_type.lease.duration,
-        });
-        Some(Instant::now())
+        its_turn
     }
 
     /// The next job, if the store says that it was handed over. `wrote` is the end in which it was asked for.

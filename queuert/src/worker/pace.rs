@@ -18,6 +18,10 @@ pub(crate) struct Pace {
 
 const UNKNOWN: u64 = u64::MAX;
 
+/// For how long a claim provides the workers at least, in nanoseconds, however soon the next one would be answered: a
+/// claim costs the store as much as the end of several jobs, and what waits this long in line waits for nothing else.
+const WORTHWHILE: u64 = 4_000_000;
+
 impl Pace {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
@@ -29,15 +33,17 @@ impl Pace {
         }
     }
 
-    /// How many jobs, beyond those for idle workers, would be begun by the time a claim could be answered. Never more
-    /// than twice of what was begun between the last two answers, because a worker shares its processor with others.
+    /// How many jobs, beyond those for idle workers, would be begun by the time a claim could be answered, or in the time
+    /// that makes one worthwhile. Never more than twice of what was begun between the last two answers, because a worker
+    /// shares its processor with others.
     pub(crate) fn ahead(&self) -> usize {
         let occupied = self.occupied.load(Ordering::Relaxed);
         if occupied == UNKNOWN {
             return 0;
         }
         let workers = u64::try_from(self.workers).unwrap_or(u64::MAX);
-        let free_by_then = self.round_trip.load(Ordering::Relaxed).saturating_mul(workers) / occupied.max(1);
+        let time = self.round_trip.load(Ordering::Relaxed).max(WORTHWHILE);
+        let free_by_then = time.saturating_mul(workers) / occupied.max(1);
         let possible = usize::try_from(free_by_then).unwrap_or(usize::MAX);
         possible.min(2 * self.begun_before.load(Ordering::Relaxed))
     }
@@ -92,17 +98,23 @@ mod tests {
     #[test]
     fn nothing_is_claimed_ahead_of_jobs_of_which_none_ends_during_a_claim() {
         assert_eq!(Pace::new(10).ahead(), 0, "before anything is known");
-        assert_eq!(pace(10, micros(10_001), micros(1_000), 100).ahead(), 0);
+        assert_eq!(pace(10, micros(40_001), micros(1_000), 100).ahead(), 0);
+        assert_eq!(pace(10, micros(100_001), micros(10_000), 100).ahead(), 0);
     }
 
     #[test]
     fn of_longer_ones_as_many_are_claimed_ahead_as_end_during_a_claim() {
-        assert_eq!(pace(10, micros(5_000), micros(1_000), 100).ahead(), 2);
+        assert_eq!(pace(10, micros(50_000), micros(10_000), 100).ahead(), 2);
+    }
+
+    #[test]
+    fn a_claim_provides_for_four_milliseconds_even_if_the_next_one_is_answered_sooner() {
+        assert_eq!(pace(10, micros(2_000), micros(1_000), 100).ahead(), 20);
     }
 
     #[test]
     fn what_would_be_begun_during_a_claim_is_claimed_ahead() {
-        assert_eq!(pace(10, micros(100), micros(1_000), 1_000).ahead(), 100);
+        assert_eq!(pace(10, micros(100), micros(5_000), 1_000).ahead(), 500);
     }
 
     #[test]
@@ -116,7 +128,7 @@ mod tests {
     #[test]
     fn one_long_job_ends_it() {
         let pace = pace(10, micros(10), micros(1_000), 1_000);
-        assert_eq!(pace.ahead(), 1_000);
+        assert_eq!(pace.ahead(), 2_000);
         pace.ended(Duration::from_secs(1));
         assert_eq!(pace.ahead(), 0);
         for _ in 0..150 {

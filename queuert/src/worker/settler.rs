@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use super::attempt::Shared;
 use super::behind::Behind;
+use super::ending::Written;
 use super::health::Backoff;
 use super::run::Attempt;
 use super::runtime::{Runtime, contained};
@@ -33,6 +35,8 @@ pub(super) enum Reply<S: StateAdapter> {
 pub(super) struct Answer {
     pub(super) settled: Result<Settled, StateError>,
     pub(super) outcome: Outcome,
+    /// The moment before it was sent.
+    pub(super) sent_at: Instant,
 }
 
 impl<S: StateAdapter> Open<S> {
@@ -198,10 +202,11 @@ pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
 
 /// Settles what can be settled, and returns the rest, to be tried again. A repetition is harmless: the fence tells.
 async fn settle_batch<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S>, failures: &mut u32) -> Batch<S> {
+    let sent_at = Instant::now();
     let error = match settle(runtime, &batch.settlements).await {
         Ok(results) => {
             *failures = 0;
-            return answer(runtime, batch, results).await;
+            return answer(runtime, batch, results, sent_at).await;
         }
         Err(error) => error,
     };
@@ -213,16 +218,17 @@ async fn settle_batch<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S
     // suffer for it.
     let mut rest = Batch::new();
     for (settlement, open) in batch {
+        let sent_at = Instant::now();
         match settle(runtime, std::slice::from_ref(&settlement)).await {
             Ok(results) => {
                 *failures = 0;
                 let mut single = Batch::new();
                 single.push(settlement, open);
-                rest.append(answer(runtime, single, results).await);
+                rest.append(answer(runtime, single, results, sent_at).await);
             }
             Err(error) if may_pass(&error) => rest.push(settlement, open),
             Err(error) => {
-                let next = reply(runtime, open, Err(error), settlement.outcome);
+                let next = reply(runtime, open, Err(error), settlement.outcome, sent_at);
                 runtime.line_up(next.into_iter().collect());
             }
         }
@@ -246,7 +252,12 @@ async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement
     }
 }
 
-async fn answer<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S>, results: Vec<Settled>) -> Batch<S> {
+async fn answer<S: StateAdapter>(
+    runtime: &Arc<Runtime<S>>,
+    batch: Batch<S>,
+    results: Vec<Settled>,
+    sent_at: Instant,
+) -> Batch<S> {
     let mut effects = Effects::new(runtime.client.hub());
     let ends = batch.settlements.iter().zip(&batch.open);
     for ((settlement, open), settled) in ends.zip(&results) {
@@ -267,7 +278,7 @@ async fn answer<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S>, res
     for ((settlement, open), settled) in batch.into_iter().zip(results) {
         match settled {
             Settled::Busy => postponed.push(settlement, open),
-            settled => next.extend(reply(runtime, open, Ok(settled), settlement.outcome)),
+            settled => next.extend(reply(runtime, open, Ok(settled), settlement.outcome, sent_at)),
         }
     }
     runtime.line_up(next);
@@ -281,13 +292,18 @@ fn reply<S: StateAdapter>(
     open: Open<S>,
     settled: Result<Settled, StateError>,
     outcome: Outcome,
+    sent_at: Instant,
 ) -> Option<Attempt<S>> {
     match open.reply {
         Reply::Awaited(_, sender) => {
-            let _ = sender.send(Answer { settled, outcome });
+            let _ = sender.send(Answer {
+                settled,
+                outcome,
+                sent_at,
+            });
             None
         }
-        Reply::Behind(behind) => behind.hear(runtime, settled.into(), outcome),
+        Reply::Behind(behind) => behind.hear(runtime, Written::new(settled, sent_at), outcome),
     }
 }
 

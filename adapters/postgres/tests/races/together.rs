@@ -7,7 +7,7 @@ use queuert::adapter::{Settled, Settlement, StateAdapter};
 use queuert::{ChainId, JobStatus};
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::arena::{Arena, Attempt, LONG, applied, finish};
+use crate::arena::{Arena, Attempt, LONG, applied, continue_with, finish};
 
 async fn blockers(arena: &Arena, count: usize) -> Vec<Attempt> {
     let mut attempts = Vec::with_capacity(count);
@@ -168,4 +168,48 @@ async fn what_is_not_the_callers_any_more_does_not_spoil_the_batch() {
         assert_eq!(arena.status(dependant).await, Some(JobStatus::Blocked));
         arena.assert_sound().await;
     }
+}
+
+/// A batch is written in parts, and a part that cannot be written takes nothing from those that were: whom they unblocked
+/// is said once, and nobody could find it out later. What is wrong is said when nothing else is in the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_written_is_answered_whatever_becomes_of_the_rest() {
+    let [_, arena] = arenas().await;
+    let blocker = arena.running("blocker").await;
+    let dependant = arena.start("dependant", &[blocker.job.chain_id]).await;
+    let poison = arena.running("poison").await;
+    let schema = arena.schema.name();
+    let refuse = format!(
+        "CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no more jobs'; END $$;
+         CREATE TRIGGER refuse BEFORE INSERT ON {schema}.job FOR EACH ROW EXECUTE FUNCTION {schema}.refuse()"
+    );
+    let mut connection = arena.schema.connection().await;
+    let refuse = sqlx::raw_sql(AssertSqlSafe(refuse)).execute(&mut connection).await;
+    refuse.expect("the schema is ours");
+
+    let ends = [
+        blocker.settlement(finish()),
+        poison.settlement(continue_with("never", &[])),
+    ];
+    let settled = arena
+        .state
+        .settle_jobs(None, &ends)
+        .await
+        .expect("the first part is written");
+    let [first, second]: [Settled; 2] = settled.try_into().expect("one answer each");
+    assert_eq!(applied(first).unblocked[0].job, dependant.first_job());
+    assert_eq!(second, Settled::Busy);
+
+    let error = arena
+        .state
+        .settle_jobs(None, &ends[1..])
+        .await
+        .expect_err("it is refused");
+    assert!(format!("{error:?}").contains("no more jobs"), "{error:?}");
+    let away = format!("DROP FUNCTION {schema}.refuse() CASCADE");
+    let away = sqlx::raw_sql(AssertSqlSafe(away)).execute(&mut connection).await;
+    away.expect("the schema is ours");
+    arena.apply(&poison, continue_with("never", &[])).await;
+    arena.assert_claimable_once("dependant", dependant.first_job()).await;
+    arena.assert_sound().await;
 }

@@ -183,7 +183,7 @@ impl<T> Line<T> {
             .waiting
             .extend(jobs.into_iter().map(|job| Waiting { job, since, held_up }));
         let called = state.call();
-        let unwatched = !self.strict() && !std::mem::replace(&mut state.watched, true);
+        let unwatched = !std::mem::replace(&mut state.watched, true);
         if unwatched || state.missing(self.all) > 0 {
             self.crew.notify_one();
         }

@@ -1,11 +1,16 @@
 //! Chains that go on with the worker that they have, and the limits of that.
 
-use queuert::{JobStatus, Step};
+use std::time::Duration;
 
-use super::types::{Countdown, First, Second, Third};
+use queuert::{JobStatus, LeaseSettings, Step};
+
+use super::types::{Countdown, First, Second, Third, Work};
 use super::world::{Job, JobResult, Log, World, ms, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
+
+/// Long enough for a slow machine to renew it in time.
+const LEASE: Duration = ms(2_000);
 
 async fn first<F: PairFixture>(job: Job<F, First>) -> JobResult<F> {
     let next = Second { n: job.n + 1 };
@@ -146,4 +151,63 @@ pub async fn what_is_handed_over_while_stopping_goes_back<F: PairFixture>(fixtur
     assert_eq!(jobs[0].status, JobStatus::Completed);
     assert_eq!((jobs[1].status, jobs[1].attempt), (JobStatus::Pending, 0));
     assert_eq!(jobs.len(), 2);
+}
+
+/// A single worker that is about to be handed its next job claims no other beside it, which would have to wait for the
+/// whole turn of the chain while others could run it.
+pub async fn a_single_worker_claims_nothing_beside_what_it_is_handed<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(First { n: 0 }).await.expect("the chain starts");
+    let other = world.client.start(Work { n: 1 }).await.expect("the chain starts");
+    // The end of the first step stays on its way for a while.
+    world.faults.fail_next(Verb::SettleJobs, 3, Fault::Before);
+    let claims = Log::new();
+    let (log, faults) = (claims.clone(), world.faults.clone());
+    let worker = world.worker().process(first::<F>).process(move |job: Job<F, Second>| {
+        log.add(faults.calls(Verb::ClaimJobs));
+        second::<F>(job)
+    });
+    let worker = worker.process(third::<F>);
+    let worker = worker.process(async |job: Job<F, Work>| job.finish(0));
+    let workers = start(worker.concurrency(1)).await;
+    assert_eq!(world.output(&chain).await, 3);
+    world.output(&other).await;
+    workers.stop().await;
+    assert_eq!(claims.all(), [1], "nothing was claimed until the second step began");
+}
+
+/// The lease of a job that is handed over begins when the store has it, however long that was out of reach before.
+pub async fn what_is_handed_over_after_an_outage_has_its_whole_lease<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(First { n: 0 }).await.expect("the chain starts");
+    let faults = world.faults.clone();
+    let worker = world.worker().process(move |job: Job<F, First>| {
+        faults.fail_always(Verb::SettleJobs, Fault::Before);
+        first::<F>(job)
+    });
+    let lost = Log::new();
+    let log = lost.clone();
+    let faults = world.faults.clone();
+    let worker = worker.process(move |job: Job<F, Second>| {
+        // Nobody may say that it still has its job: it goes by its own clock.
+        faults.fail_always(Verb::RenewLeases, Fault::Before);
+        let log = log.clone();
+        async move {
+            tokio::time::sleep(LEASE / 4).await;
+            log.add(job.signal().reason());
+            second::<F>(job).await
+        }
+    });
+    let worker = worker.lease(LeaseSettings::of(LEASE)).process(third::<F>);
+    let workers = start(worker).await;
+    world.faults.called(Verb::SettleJobs, 1).await;
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    world.faults.heal();
+    assert_eq!(world.output(&chain).await, 3);
+    world.faults.heal();
+    workers.stop().await;
+    assert_eq!(lost.all(), [None]);
+    for job in world.jobs(&chain).await {
+        assert_eq!((job.attempt, job.claims), (1, 1));
+    }
 }

@@ -81,6 +81,8 @@ macro_rules! worker_behaviour {
                 a_less_urgent_step_gets_in_line,
                 a_hand_over_whose_answer_is_lost_goes_on,
                 what_is_handed_over_while_stopping_goes_back,
+                a_single_worker_claims_nothing_beside_what_it_is_handed,
+                what_is_handed_over_after_an_outage_has_its_whole_lease,
             }
             scheduling {
                 a_delayed_chain_runs_when_it_is_due,
