@@ -15,7 +15,7 @@ use crate::error::{corrupt, has_code, translate};
 use crate::finish::{Finish, Finished, finish_many, finish_one, once};
 use crate::session::Session;
 use crate::settle_batch::{Answer, Item, divide, next, settle_batch};
-use crate::settle_statement::{Locking, PATIENCE};
+use crate::settle_statement::{Locking, MISSED, PATIENCE};
 use crate::together::{finish_together, settle_singly};
 use crate::transaction::Work;
 
@@ -216,7 +216,7 @@ async fn settle_unlocked(
         .partition(|item| known && core.locked.contains(item.settlement.job));
     match settle_part(access, core, &fresh, Locking::Fail).await? {
         Some(settled) => answers.extend(settled),
-        // Somebody has one of the rows locked. Nothing was done; now row by row.
+        // Somebody has one of the rows locked, or one of the jobs. Nothing was done; now row by row.
         None => answers.extend(
             settle_part(access, core, &fresh, Locking::Skip)
                 .await?
@@ -241,7 +241,7 @@ async fn settle_unlocked(
     Ok(())
 }
 
-/// `None` if a lock was in the way and the statement was to fail then.
+/// `None` if somebody was in the way and the statement was to fail then.
 async fn settle_part(
     access: &Access,
     core: &Core,
@@ -258,13 +258,18 @@ async fn settle_part(
             work.finish().await?;
             Ok(Some(answers))
         }
-        // lock_not_available
-        Err(error) if locking == Locking::Fail && has_code(&error, "55P03") => {
+        Err(error) if locking == Locking::Fail && is_in_the_way(&error) => {
             work.undo().await?;
             Ok(None)
         }
         Err(error) => Err(translate(error)),
     }
+}
+
+/// Whether somebody else has a row locked (lock_not_available), or has the job of an attempt that would have continued its
+/// chain, or has continued it before (unique_violation).
+fn is_in_the_way(error: &sqlx::Error) -> bool {
+    ["55P03", MISSED, "23505"].iter().any(|code| has_code(error, code))
 }
 
 fn in_order(settlements: &[Settlement], answers: Vec<Option<Settled>>) -> Result<Vec<Settled>, StateError> {

@@ -36,6 +36,10 @@ pub(crate) enum Locking {
     Fail,
 }
 
+/// How a statement fails that has written a next job for an attempt that does not have its job any more: a division by
+/// zero, the one error that plain SQL can raise.
+pub(crate) const MISSED: &str = "22012";
+
 /// The kinds of outcomes, as the statement knows them.
 pub(crate) const FINISH: i16 = 0;
 pub(crate) const CONTINUE: i16 = 1;
@@ -62,9 +66,10 @@ impl Shape {
     /// over $15 fences, $16 leases. One row: the jobs that were settled, and the time.
     ///
     /// What an awaited chain's end has to do is not in here: the mark is on the row that is deleted, so it cannot be
-    /// missed. A next job is written before the old one is given up, which is locked first for this, so that an id that
-    /// is taken refuses the item and no error spoils the transaction. Everything after hangs on what the deletion
-    /// returns.
+    /// missed. A next job is written before the old one is given up, so that an id that is taken refuses the item and no
+    /// error spoils the transaction. Everything after hangs on what the deletion returns. For this the old job is locked
+    /// first; or, where the statement may fail, it fails with [`MISSED`] if there are more next jobs than old ones that
+    /// were given up: a lock for each costs as much as all else that is done to that row.
     pub(crate) fn statement(self) -> String {
         let (next_arrays, next_columns, next_returned) = match (self.continues, self.hands_over) {
             (true, false) => (
@@ -103,7 +108,8 @@ impl Shape {
              AS u(id, fence, kind, worker, text, at, delay{next_columns}) CROSS JOIN clock), "
         );
         let mut source = "u";
-        if self.locking == Locking::Skip || self.continues {
+        let may_fail = self.locking == Locking::Fail;
+        if self.locking == Locking::Skip || (self.continues && !may_fail) {
             let skip = if self.locking == Locking::Skip {
                 " SKIP LOCKED"
             } else {
@@ -116,21 +122,23 @@ impl Shape {
             source = "l";
         }
         if self.continues {
-            text.push_str(
-                "n AS (INSERT INTO {schema}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
+            text.push_str(&format!(
+                "n AS (INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
                  created_at, blockers, priority, keyed, max_attempts, trace_context, input) \
-                 SELECT l.next_id, j.chain_id, j.chain_index + 1, l.next_type, j.chain_type_id, j.chain_created_at, \
-                 clock.now, 0, l.next_priority, j.keyed, l.max_attempts, l.trace_context, l.input \
-                 FROM l JOIN {schema}.job AS j ON j.id = l.id CROSS JOIN clock WHERE l.kind = 1 \
-                 ON CONFLICT (id) DO NOTHING RETURNING id), \
-                 g AS MATERIALIZED (SELECT l.* FROM l WHERE l.kind <> 1 OR l.next_id = ANY (ARRAY(SELECT n.id FROM n))), ",
-            );
-            source = "g";
+                 SELECT a.next_id, j.chain_id, j.chain_index + 1, a.next_type, j.chain_type_id, j.chain_created_at, \
+                 clock.now, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
+                 FROM {source} AS a JOIN {{schema}}.job AS j ON j.id = a.id CROSS JOIN clock WHERE a.kind = 1 \
+                 ON CONFLICT (id) DO NOTHING RETURNING id), "
+            ));
         }
+        let with_next = match self.continues {
+            true => " AND (a.kind <> 1 OR a.next_id IN (SELECT n.id FROM n))",
+            false => "",
+        };
         // The condition on the clock is checked before any row is read, so that the timeout is in force by then.
         text.push_str(&format!(
             "f AS (DELETE FROM {{schema}}.running AS r USING {source} AS a \
-             WHERE {mine} AND (SELECT timeout FROM clock) IS NOT NULL \
+             WHERE {mine}{with_next} AND (SELECT timeout FROM clock) IS NOT NULL \
              RETURNING r.id, r.scheduled_at, r.started_at, r.type_id, r.attempt, r.claims, r.priority, r.awaited, \
              a.fence, a.kind, a.worker, a.text, a.next_at{next_returned}), "
         ));
@@ -209,7 +217,13 @@ impl Shape {
         }
         text.truncate(text.len() - 2);
         // One row for all of them: a row each would cost the server and the process more than all else in the answer.
-        text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now FROM clock");
+        text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now");
+        if self.continues && may_fail {
+            text.push_str(
+                ", 1 / (CASE WHEN (SELECT count(*) FROM n) = (SELECT count(*) FROM f WHERE f.kind = 1) THEN 1 ELSE 0 END)",
+            );
+        }
+        text.push_str(" FROM clock");
         text
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use queuert::adapter::{Settled, Settlement, StateAdapter};
-use queuert::{ChainId, JobStatus};
+use queuert::{AbortReason, ChainId, JobStatus};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::arena::{Arena, Attempt, LONG, applied, continue_with, finish};
@@ -212,4 +212,52 @@ async fn what_was_written_is_answered_whatever_becomes_of_the_rest() {
     arena.apply(&poison, continue_with("never", &[])).await;
     arena.assert_claimable_once("dependant", dependant.first_job()).await;
     arena.assert_sound().await;
+}
+
+/// An attempt that lost its job has no next one, whether the job runs again or has gone on since, and it keeps nobody
+/// from going on who is in the same batch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chains_go_on_beside_one_that_is_somebody_elses() {
+    for has_gone_on in [false, true] {
+        let arena = Arena::new().await;
+        arena.start("entry", &[]).await;
+        let stale = arena.claim("entry", Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(arena.reap("entry", 25).await.len(), 1);
+        let other = arena.claim("entry", LONG).await;
+        assert_eq!(stale.id(), other.id());
+        let reason = match has_gone_on {
+            true => {
+                arena.apply(&other, continue_with("step", &[])).await;
+                AbortReason::AlreadyCompleted
+            }
+            false => AbortReason::TakenByAnotherWorker,
+        };
+        let mut ends = vec![stale.settlement(continue_with("step", &[]))];
+        let mut attempts = Vec::new();
+        for _ in 0..3 {
+            let attempt = arena.running("entry").await;
+            ends.push(attempt.settlement(continue_with("step", &[])));
+            attempts.push(attempt);
+        }
+        // The first time as a batch that meets them; then they are known, and the answers are repeated.
+        let mut settled = arena.state.settle_jobs(None, &ends).await.expect("the store is well");
+        assert_eq!(settled.remove(0), Settled::Lost(reason));
+        for (attempt, settled) in attempts.iter().zip(settled) {
+            assert_eq!(applied(settled).next, Some(JobStatus::Pending));
+            assert_eq!(arena.latest(attempt.job.chain_id).await.chain_index, 1);
+        }
+        let again = arena.state.settle_jobs(None, &ends).await.expect("the store is well");
+        assert_eq!(again[0], Settled::Lost(reason));
+        assert!(
+            again[1..]
+                .iter()
+                .all(|one| *one == Settled::Repeated(JobStatus::Completed))
+        );
+        assert_eq!(
+            arena.latest(stale.job.chain_id).await.chain_index,
+            u32::from(has_gone_on)
+        );
+        arena.assert_sound().await;
+    }
 }
