@@ -128,17 +128,17 @@ impl Shape {
                  SELECT a.next_id, j.chain_id, j.chain_index + 1, a.next_type, j.chain_type_id, j.chain_created_at, \
                  clock.now, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
                  FROM {source} AS a JOIN {{schema}}.job AS j ON j.id = a.id CROSS JOIN clock WHERE a.kind = 1 \
-                 ON CONFLICT (id) DO NOTHING RETURNING id), "
+                 ON CONFLICT (id) DO NOTHING RETURNING id), \
+                 g AS MATERIALIZED (SELECT a.* FROM {source} AS a WHERE a.kind <> 1 OR a.next_id IN (SELECT n.id FROM n)), "
             ));
+            // By itself, and not as a condition of the deletion: that is checked again for a row that somebody has just
+            // changed, apart from the rest of the statement.
+            source = "g";
         }
-        let with_next = match self.continues {
-            true => " AND (a.kind <> 1 OR a.next_id IN (SELECT n.id FROM n))",
-            false => "",
-        };
         // The condition on the clock is checked before any row is read, so that the timeout is in force by then.
         text.push_str(&format!(
             "f AS (DELETE FROM {{schema}}.running AS r USING {source} AS a \
-             WHERE {mine}{with_next} AND (SELECT timeout FROM clock) IS NOT NULL \
+             WHERE {mine} AND (SELECT timeout FROM clock) IS NOT NULL \
              RETURNING r.id, r.scheduled_at, r.started_at, r.type_id, r.attempt, r.claims, r.priority, r.awaited, \
              a.fence, a.kind, a.worker, a.text, a.next_at{next_returned}), "
         ));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queuert::adapter::{Settled, Settlement, StateAdapter};
 use queuert::{AbortReason, ChainId, JobStatus};
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, Connection, Row};
 
 use crate::arena::{Arena, Attempt, LONG, applied, continue_with, finish};
 
@@ -260,4 +260,46 @@ async fn chains_go_on_beside_one_that_is_somebody_elses() {
         );
         arena.assert_sound().await;
     }
+}
+
+/// Chains go on while their leases are renewed: the rows that the ends are about to take are changed under their hands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chains_go_on_while_their_rows_change() {
+    let arena = Arena::new().await;
+    let mut met = 0;
+    for _ in 0..40 {
+        let attempts = blockers(&arena, 5).await;
+        let text = format!(
+            "UPDATE {}.running SET leased_until = leased_until + 1 WHERE id = $1",
+            arena.schema.name()
+        );
+        let mut connection = arena.schema.connection().await;
+        let mut change = connection.begin().await.expect("the server is well");
+        let changed = sqlx::query(AssertSqlSafe(text))
+            .bind(attempts[2].id().as_uuid())
+            .execute(&mut *change)
+            .await;
+        assert_eq!(changed.expect("the table can be written").rows_affected(), 1);
+        let ends = attempts
+            .iter()
+            .map(|attempt| attempt.settlement(continue_with("step", &[])));
+        let (state, ends) = (arena.state.clone(), ends.collect::<Vec<_>>());
+        let ending = tokio::spawn(async move { state.settle_jobs(None, &ends).await });
+        // Shorter than what a batch waits for.
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        change.commit().await.expect("the server is well");
+        let settled = ending.await.expect("no panic").expect("the store is well");
+        for (attempt, settled) in attempts.iter().zip(settled) {
+            match settled {
+                Settled::Busy => drop(arena.apply(attempt, continue_with("step", &[])).await),
+                settled => {
+                    met += usize::from(attempt.id() == attempts[2].id());
+                    assert_eq!(applied(settled).next, Some(JobStatus::Pending));
+                }
+            }
+            assert_eq!(arena.latest(attempt.job.chain_id).await.chain_index, 1);
+        }
+    }
+    assert!(met > 0, "no batch met a change that was over in time");
+    arena.assert_sound().await;
 }
