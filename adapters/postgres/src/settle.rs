@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use queuert::adapter::{Applied, Outcome, Settled, Settlement};
-use queuert::{JobId, StateError, TypeName};
+use queuert::{JobId, StateError, StateErrorKind, TypeName};
 
 use crate::careful::settle_carefully;
 use crate::connect::Access;
@@ -90,9 +90,12 @@ pub(crate) async fn settle_alone(
     core.intern_alone(access, unknown).await?;
     let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
     if let Err(error) = settle_parts(access, core, settlements, &mut answers).await {
-        // What has committed has an answer that nobody could give again: who it unblocked, and what was handed over. The
-        // rest is tried again, and then what is wrong will be said.
-        if answers.iter().all(Option::is_none) {
+        // What has committed has an answer that nobody could give again: who it unblocked, and what was handed over. So if
+        // trying again may help, the rest is tried again. What cannot be written must be told, for the caller to part
+        // with it.
+        let committed = |answer: &Option<Settled>| !matches!(answer, None | Some(Settled::Busy));
+        let may_pass = matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict);
+        if !may_pass || !answers.iter().any(committed) {
             return Err(error);
         }
         for answer in &mut answers {

@@ -75,7 +75,7 @@ pub(crate) enum Answer {
     Settled(Settled),
     /// It has to be looked at by itself.
     Careful,
-    /// In the caller's transaction: something changed between two statements.
+    /// Locked, or, in the caller's transaction, changed between two statements.
     Again,
 }
 

@@ -36,8 +36,8 @@ pub(crate) enum Locking {
     Fail,
 }
 
-/// How a statement fails that has written a next job for an attempt that does not have its job any more: a division by
-/// zero, the one error that plain SQL can raise.
+/// How a statement fails that has written a next job for an attempt that does not have its job any more: with a division
+/// by zero.
 pub(crate) const MISSED: &str = "22012";
 
 /// The kinds of outcomes, as the statement knows them.

@@ -1,4 +1,4 @@
-//! How fast jobs go, and how many can be begun before another claim could be answered.
+//! How fast jobs go, and how many can be begun before another claim could be answered, or is worth it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -3,11 +3,11 @@
 //! A worker has one job at a time. What a job still needs when its processor is done, the write of its end, is not the
 //! worker's: with several workers the next job begins meanwhile, as it would on the worker beside it. A single worker
 //! waits for that write, so that its jobs happen strictly one after the other; only the claim of the next one goes out
-//! with it.
+//! with it, unless it asks for the next job of its chain.
 //!
-//! Jobs are claimed ahead for workers that will be free by the time another claim could be answered, and for no more:
-//! see [`Pace`]. So short jobs come in large batches, whatever the number of workers, and long ones are never kept from
-//! other processes. What was claimed ahead begins when a worker is free, in the order of the claims, and goes back
+//! Jobs are claimed ahead for workers that will be free by the time another claim could be answered, or within a few
+//! milliseconds, and for no more: see [`Pace`]. So short jobs come in large batches, whatever the number of workers, and
+//! long ones are not kept from other processes. What was claimed ahead begins when a worker is free, in the order of the claims, and goes back
 //! unspent if that takes long.
 //!
 //! Nobody is given a job: a worker that is told of one takes the first in line, if there still is one. So a worker that
@@ -183,7 +183,8 @@ impl<T> Line<T> {
             .waiting
             .extend(jobs.into_iter().map(|job| Waiting { job, since, held_up }));
         let called = state.call();
-        let unwatched = !std::mem::replace(&mut state.watched, true);
+        // Who waits for a single worker waits for the write of its last end, and for nothing else.
+        let unwatched = !self.strict() && !std::mem::replace(&mut state.watched, true);
         if unwatched || state.missing(self.all) > 0 {
             self.crew.notify_one();
         }
