@@ -247,6 +247,7 @@ async fn a_claim_whose_answer_is_cut_off_costs_no_attempt() {
     let client = Client::new(state.expect("the private server can be used"));
     let mut events = client.events();
     let chain = client.start(Open(1)).await.expect("the chain starts");
+    let mut server = cluster.connect().await;
     // Answers take this long: time enough to see what the server did, and to cut them off.
     proxy.delay(Duration::from_secs(2));
     let runs = Runs::default();
@@ -261,7 +262,6 @@ async fn a_claim_whose_answer_is_cut_off_costs_no_attempt() {
         .start()
         .await
         .expect("the workers start");
-    let mut server = cluster.connect().await;
     let claimed = async {
         loop {
             let running = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM queuert.running");
