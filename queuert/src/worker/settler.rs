@@ -158,7 +158,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const SINGLY_AFTER: u32 = 3;
 
 /// The most ends in one statement: beyond it, latency grows for little.
-const BATCH: usize = 1_000;
+const BATCH: usize = 2_000;
 
 pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let queue = &runtime.settlements;

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most jobs that are claimed, running or not yet written, unless there are more workers than that: what is run
 /// again, at most, after a crash in the middle of many short jobs.
-const IN_HAND: usize = 1_000;
+const IN_HAND: usize = 2_000;
 
 /// Claimed jobs of type `T` in line for workers.
 pub(crate) struct Line<T> {
