@@ -3,17 +3,20 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use queuert::adapter::{ClaimJobs, ClaimType, Claimed, ClaimedJob, QueueSample, SampleQueues};
+use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, QueueSample, SampleQueues};
 use queuert::{ChainId, Fence, JobId, JobRecord, JobStatus, Lease, Payload, StateError, Timestamp};
 use sqlx::postgres::PgRow;
 use tokio::time::Instant;
-use uuid::Uuid;
 
+use crate::claim_statement::{JOB_COLUMNS, MANY, Taking};
+use crate::connect::{Access, Mode};
 use crate::core::{Core, count, micros};
-use crate::horizon::Look;
+use crate::error::{has_code, translate};
+use crate::horizon::Look as Seen;
 use crate::query::{blockers_of, stored_jobs};
 use crate::row;
 use crate::session::{Session, query};
+use crate::transaction::Work;
 use crate::types::Names;
 
 /// When to look again for a due job that was locked: soon, but not in a hot loop.
@@ -28,82 +31,42 @@ const PROMOTIONS: usize = 100;
 /// How far past locked rows a claim looks, at most.
 const FARTHEST: usize = 1_000_000;
 
-/// The claim: one ordered, limited branch per type, merged as far as rows are needed; each row is locked only when it
-/// is taken from the merge, and those that are locked are skipped. Limits of branches are literals, because a plan for
-/// any limit would sort the backlog. If a job has become due that still lies apart, nothing is taken, unless told so
-/// ($6): it must be moved over first, or the order would be wrong.
-///
-/// $1 types, $2 how many, $3 leases, $4 worker, $5 fence, $7 and $8 the rank and the time before which nothing is looked for
-/// (see `horizon`). Of a job what the caller does not know ([`taken_job`] reads it), then the rank, the time, when the next job is due that lies apart, how many rows
-/// there were if fewer than asked for were taken, and how many index entries were read, of jobs that are ready and of those
-/// that lie apart. One row without a job if there is none.
-///
-/// The server counts entries per session, so they are counted before and after: the first branch begins when the clock has
-/// been read, and a subquery of its own, which is run once, when the first row is made.
-pub(crate) fn statement(types: usize, reach: usize) -> String {
-    let branches: Vec<String> = (1..=types)
-        .map(|place| {
-            let from = match place {
-                1 => "(SELECT CASE WHEN clock.entries >= 0 THEN $7::bigint END FROM clock)",
-                _ => "$7::bigint",
-            };
-            format!(
-                "(SELECT r.ctid AS tid, r.rank, r.id FROM {{schema}}.ready AS r WHERE r.type_id = ($1::integer[])[{place}] \
-                 AND r.rank >= {from} ORDER BY r.rank, r.id LIMIT {reach})"
-            )
-        })
-        .collect();
-    let branches = branches.join(" UNION ALL ");
-    format!(
-        // A claim that is forgotten in a crash of the server is a job that is ready again, and the fence refuses the
-        // old attempt: no reason to wait for the disk.
-        "WITH clock AS MATERIALIZED (\
-         SELECT {{now}} AS now, set_config('synchronous_commit', 'off', true) AS quick, \
-         pg_stat_get_xact_tuples_returned(E'{{schema_text}}.ready_claim'::regclass) AS entries, \
-         pg_stat_get_xact_tuples_returned(E'{{schema_text}}.later_due'::regclass) AS entries_apart), \
-         ahead AS MATERIALIZED (SELECT min(x.at) AS at FROM clock CROSS JOIN unnest($1::integer[]) AS t(id) \
-         CROSS JOIN LATERAL (SELECT l.scheduled_at AS at FROM {{schema}}.later AS l WHERE l.type_id = t.id \
-         AND l.scheduled_at >= $8::bigint ORDER BY l.scheduled_at LIMIT 1) AS x), \
-         m AS MATERIALIZED (SELECT b.tid FROM ({branches}) AS b ORDER BY b.rank, b.id LIMIT {reach}), \
-         d AS (DELETE FROM {{schema}}.ready WHERE ctid = ANY (ARRAY(\
-         SELECT l.tid FROM m CROSS JOIN LATERAL (\
-         SELECT r.ctid AS tid FROM {{schema}}.ready AS r WHERE r.ctid = m.tid FOR UPDATE SKIP LOCKED) AS l \
-         WHERE $6::boolean OR coalesce((SELECT at FROM ahead) > (SELECT now FROM clock), true) \
-         LIMIT $2::bigint)) RETURNING *), \
-         c AS MATERIALIZED (SELECT d.*, CASE WHEN t.lease > 9223372036854775807 - clock.now THEN 9223372036854775807 \
-         ELSE clock.now + t.lease END AS leased_until, clock.now AS claimed_at \
-         FROM d JOIN unnest($1::integer[], $3::bigint[]) AS t(id, lease) ON t.id = d.type_id CROSS JOIN clock), \
-         r AS (INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, \
-         priority, awaited, fence, owner, settled_fence) \
-         SELECT c.id, c.leased_until, c.scheduled_at, c.claimed_at, c.type_id, c.attempt + 1, c.claims + 1, c.priority, \
-         c.awaited, $5::uuid, $4::text, c.settled_fence FROM c) \
-         SELECT x.*, clock.now, ahead.at, CASE WHEN (SELECT count(*) FROM d) < $2::bigint \
-         THEN (SELECT count(*) FROM m) END, \
-         (SELECT pg_stat_get_xact_tuples_returned(E'{{schema_text}}.ready_claim'::regclass)) - clock.entries, \
-         (SELECT pg_stat_get_xact_tuples_returned(E'{{schema_text}}.later_due'::regclass)) - clock.entries_apart \
-         FROM clock CROSS JOIN ahead LEFT JOIN (\
-         SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, j.priority, \
-         c.attempt + 1 AS attempt, c.claims + 1 AS claims, j.max_attempts, j.created_at, c.scheduled_at, c.leased_until, \
-         e.attempt AS failed, e.at AS failed_at, e.message, j.dedup_key, j.trace_context, j.blockers, c.rank \
-         FROM c JOIN {{schema}}.job AS j ON j.id = c.id \
-         LEFT JOIN LATERAL (SELECT f.attempt, f.at, f.message FROM {{schema}}.failure AS f \
-         WHERE c.claims > 0 AND f.id = c.id OFFSET 0) AS e ON true) AS x ON true"
-    )
+/// The types that are claimed, each once, with the numbers that the store has for them and their leases.
+struct Queues {
+    numbers: Vec<i32>,
+    leases: Vec<i64>,
 }
 
-/// Where the columns begin that are the same in all rows of a claim.
-const CLAIM_COLUMNS: usize = 20;
+impl Queues {
+    fn of(core: &Core, claim: &ClaimJobs) -> Result<Self, StateError> {
+        let mut seen = HashSet::new();
+        let types = claim.types.iter().filter(|claimed| seen.insert(&claimed.name));
+        let (mut numbers, mut leases) = (Vec::new(), Vec::new());
+        for claimed in types {
+            numbers.push(core.type_number(&claimed.name)?);
+            leases.push(micros(claimed.lease));
+        }
+        Ok(Self { numbers, leases })
+    }
+
+    fn lease(&self, number: i32) -> i64 {
+        let place = self.numbers.iter().position(|each| *each == number);
+        place.map_or(0, |place| self.leases[place])
+    }
+}
 
 /// A job that was taken, with its rank and the number of chains that it was created to wait for.
 fn taken_job(
     names: &mut Names<'_>,
     claim: &ClaimJobs,
+    queues: &Queues,
     now: Timestamp,
     found: &PgRow,
 ) -> Result<(i64, u32, JobRecord), StateError> {
+    let number = row::get(found, 1)?;
     let job = JobRecord {
         id: JobId::from_uuid(row::get(found, 0)?),
-        type_name: names.of(row::get(found, 1)?)?,
+        type_name: names.of(number)?,
         chain_id: ChainId::from_uuid(row::get(found, 2)?),
         chain_type: names.of(row::get(found, 3)?)?,
         chain_index: row::small(found, 4)?,
@@ -111,24 +74,24 @@ fn taken_job(
         output: None,
         status: JobStatus::Running,
         priority: row::get(found, 6)?,
-        attempt: row::small(found, 7)?,
-        claims: row::small(found, 8)?,
-        max_attempts: row::get::<Option<i64>>(found, 9)?.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
-        created_at: Timestamp::from_micros(row::get(found, 10)?),
-        scheduled_at: Timestamp::from_micros(row::get(found, 11)?),
+        attempt: row::small(found, 12)?,
+        claims: row::small(found, 13)?,
+        max_attempts: row::get::<Option<i64>>(found, 7)?.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
+        created_at: Timestamp::from_micros(row::get(found, 8)?),
+        scheduled_at: Timestamp::from_micros(row::get(found, 14)?),
         started_at: Some(now),
         ended_at: None,
         completed_by: None,
-        last_error: row::failure(found, 13)?,
+        last_error: row::failure(found, 16)?,
         lease: Some(Lease {
             owner: claim.worker.clone(),
-            until: Timestamp::from_micros(row::get(found, 12)?),
+            until: Timestamp::from_micros(now.as_micros().saturating_add(queues.lease(number))),
             fence: claim.fence,
         }),
-        deduplication_key: row::get(found, 16)?,
-        trace_context: row::get(found, 17)?,
+        deduplication_key: row::get(found, 9)?,
+        trace_context: row::get(found, 10)?,
     };
-    Ok((row::get(found, 19)?, row::small(found, 18)?, job))
+    Ok((row::get(found, 15)?, row::small(found, 11)?, job))
 }
 
 /// What one claim statement found.
@@ -144,34 +107,116 @@ struct Taken {
     later_from: i64,
 }
 
-/// Claims jobs of types that have been interned.
-pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
-    let mut seen = HashSet::new();
-    let types: Vec<&ClaimType> = claim
-        .types
-        .iter()
-        .filter(|claimed| seen.insert(&claimed.name))
-        .collect();
-    let mut numbers = Vec::with_capacity(types.len());
-    for claimed in &types {
-        numbers.push(core.type_number(&claimed.name)?);
+impl Taken {
+    /// Whether there were jobs that were not taken, though fewer were taken than asked for.
+    fn has_met_rivals(&self) -> bool {
+        self.seen.is_some_and(|seen| seen > self.jobs.len())
     }
-    let mut reach = reach(claim.limit);
-    let mut taken = take(session, core, claim, &types, &numbers, reach, false).await?;
+}
+
+/// How to look for jobs.
+#[derive(Clone, Copy)]
+struct Look {
+    taking: Taking,
+    limit: usize,
+    reach: usize,
+    /// Though there are jobs that are due and lie apart.
+    anyway: bool,
+}
+
+/// Claims jobs of types that have been interned.
+pub(crate) async fn claim(access: &Access, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
+    let queues = Queues::of(core, claim)?;
+    // In a transaction of several statements the timeout would outlast the one that it is for.
+    let may_hope = access.mode == Mode::Own && claim.limit >= MANY;
+    let taking = match may_hope && !core.rivals.expected() {
+        true => Taking::Hope,
+        false => Taking::Skip,
+    };
+    let mut work = Work::single(access).await?;
+    let mut claimed = claim_by(&mut work.session(), core, claim, &queues, taking).await;
+    if let Err(error) = &claimed
+        && taking == Taking::Hope
+        && is_in_the_way(error)
+    {
+        core.rivals.remember(true);
+        work.undo().await?;
+        work = Work::single(access).await?;
+        claimed = claim_by(&mut work.session(), core, claim, &queues, Taking::Skip).await;
+    }
+    let claimed = claimed.map_err(translate)??;
+    work.finish().await?;
+    Ok(claimed)
+}
+
+/// Whether somebody else has a row locked: lock_not_available, or deadlock_detected where that comes first.
+fn is_in_the_way(error: &sqlx::Error) -> bool {
+    ["55P03", "40P01"].iter().any(|code| has_code(error, code))
+}
+
+/// The outer error is that of the claim's statement, for those who know what to make of it.
+async fn claim_by(
+    session: &mut Session<'_>,
+    core: &Core,
+    claim: &ClaimJobs,
+    queues: &Queues,
+    taking: Taking,
+) -> Result<Result<Claimed, StateError>, sqlx::Error> {
+    let mut look = Look {
+        taking,
+        limit: claim.limit,
+        reach: reach(claim.limit),
+        anyway: false,
+    };
+    macro_rules! take {
+        ($look:expr) => {
+            match take(session, core, claim, queues, $look).await? {
+                Ok(taken) => taken,
+                Err(error) => return Ok(Err(error)),
+            }
+        };
+    }
+    let mut taken = take!(look);
     if taken.jobs.is_empty() && taken.ahead.is_some_and(|ahead| ahead <= taken.now) {
-        promote(session, core, &numbers, taken.later_from).await?;
-        taken = take(session, core, claim, &types, &numbers, reach, true).await?;
+        if let Err(error) = promote(session, core, &queues.numbers, taken.later_from).await {
+            return Ok(Err(error));
+        }
+        look.anyway = true;
+        taken = take!(look);
+    }
+    let outrun = taking == Taking::Hope && taken.has_met_rivals();
+    if claim.limit >= MANY {
+        core.rivals.remember(outrun);
+    }
+    if outrun && taken.jobs.is_empty() {
+        // Nothing but jobs that others were faster to take: those behind them are there for all who skip.
+        look = Look {
+            taking: Taking::Skip,
+            anyway: true,
+            ..look
+        };
+        taken = take!(look);
     }
     // All that was in reach and not taken is locked: what lies behind it must not wait for that.
-    while taken.jobs.is_empty() && taken.seen == Some(reach) && reach < FARTHEST {
-        reach *= 10;
-        taken = take(session, core, claim, &types, &numbers, reach, true).await?;
+    while taken.jobs.is_empty() && taken.seen == Some(look.reach) && look.reach < FARTHEST {
+        look = Look {
+            taking: Taking::Skip,
+            reach: look.reach * 10,
+            anyway: true,
+            ..look
+        };
+        taken = take!(look);
     }
-    let mut next_due = next_due(&taken, claim.limit);
+    let mut next_due = match outrun && !taken.jobs.is_empty() {
+        // There may be more behind those that others took. What has been taken is not put at risk for it: it has
+        // committed, and another statement may fail.
+        true => Some(Duration::ZERO),
+        false => next_due(&taken, claim.limit),
+    };
     if taken.jobs.len() < claim.limit {
         // What lies before the horizon is found by the next look at everything, and by nothing else.
         let now = Instant::now();
-        let looks = core.horizons.of(&numbers, |horizon| {
+        let looks = core.horizons.of(&queues.numbers, |horizon| {
             [horizon.ready.next_look(now), horizon.later.next_look(now)]
         });
         next_due = looks.into_iter().flatten().chain(next_due).min();
@@ -180,10 +225,8 @@ pub(crate) async fn claim(session: &mut Session<'_>, core: &Core, claim: &ClaimJ
     // Rows come back in the order in which they lie in the table.
     jobs.sort_unstable_by_key(|(rank, _, job)| (*rank, job.id));
     let jobs = jobs.into_iter().map(|(_, blockers, job)| (job, blockers)).collect();
-    Ok(Claimed {
-        jobs: with_blockers(session, core, jobs).await?,
-        next_due,
-    })
+    let jobs = with_blockers(session, core, jobs).await;
+    Ok(jobs.map(|jobs| Claimed { jobs, next_due }))
 }
 
 /// How many jobs at the head of a queue are looked at for the one that has been due longest.
@@ -273,9 +316,11 @@ async fn with_blockers(
 /// How many rows to look at for a number of jobs: some may be locked. One of a few numbers, so that there are few
 /// different statements.
 fn reach(limit: usize) -> usize {
-    let mut class = 1;
+    // 1, 2, 10, 20, 100, ...
+    let (mut class, mut factor) = (1, 2);
     while class < limit && class < FARTHEST / 10 {
-        class *= 10;
+        class *= factor;
+        factor = 7 - factor;
     }
     (class * 4 + 100).max(limit.min(FARTHEST))
 }
@@ -296,72 +341,94 @@ fn next_due(taken: &Taken, limit: usize) -> Option<Duration> {
     }
 }
 
+/// The outer error is that of the statement.
 async fn take(
     session: &mut Session<'_>,
     core: &Core,
     claim: &ClaimJobs,
-    types: &[&ClaimType],
-    numbers: &[i32],
-    reach: usize,
-    anyway: bool,
-) -> Result<Taken, StateError> {
-    let leases = types.iter().map(|claimed| micros(claimed.lease));
+    queues: &Queues,
+    look: Look,
+) -> Result<Result<Taken, StateError>, sqlx::Error> {
     let begun = Instant::now();
+    let numbers = &queues.numbers;
     let (ready_from, later_from) = core.horizons.of(numbers, |horizon| {
         (horizon.ready.from(begun), horizon.later.from(begun))
     });
-    let statement = query(&core.claim_statement(numbers.len(), reach))
-        .bind(numbers.to_vec())
-        .bind(count(claim.limit))
-        .bind(leases.collect::<Vec<i64>>())
-        .bind(claim.worker.as_str().to_owned())
+    let statement = query(&core.claim_statement(numbers.len(), look.reach, look.taking))
+        .bind(numbers.as_slice())
+        .bind(count(look.limit))
+        .bind(queues.leases.as_slice())
+        .bind(claim.worker.as_str())
         .bind(claim.fence.as_uuid())
-        .bind(anyway)
+        .bind(look.anyway)
         .bind(ready_from)
         .bind(later_from);
-    let rows = session.fetch(statement).await?;
-    let Some(any) = rows.first() else {
+    let rows = session.try_fetch(statement).await?;
+    let taken = read(session, core, claim, queues, later_from, &rows).await;
+    Ok(taken.map(|(taken, read)| {
+        note(core, queues, look, begun, ready_from, &taken, read);
+        taken
+    }))
+}
+
+/// What was taken, and how many index entries were read for it.
+async fn read(
+    session: &mut Session<'_>,
+    core: &Core,
+    claim: &ClaimJobs,
+    queues: &Queues,
+    later_from: i64,
+    rows: &[PgRow],
+) -> Result<(Taken, (i64, i64)), StateError> {
+    let Some((last, rows)) = rows.split_last() else {
         return Err(crate::error::corrupt("a claim has no answer"));
     };
+    let seen: Option<i64> = row::get(last, JOB_COLUMNS + 2)?;
     let mut taken = Taken {
-        jobs: Vec::new(),
-        now: Timestamp::from_micros(row::get(any, CLAIM_COLUMNS)?),
-        ahead: row::time(any, CLAIM_COLUMNS + 1)?,
-        seen: row::get::<Option<i64>>(any, CLAIM_COLUMNS + 2)?.map(|seen| usize::try_from(seen).unwrap_or_default()),
+        jobs: Vec::with_capacity(rows.len()),
+        now: Timestamp::from_micros(row::get(last, JOB_COLUMNS)?),
+        ahead: row::time(last, JOB_COLUMNS + 1)?,
+        seen: seen.map(|seen| usize::try_from(seen).unwrap_or_default()),
         later_from,
     };
-    let read: (i64, i64) = (row::get(any, CLAIM_COLUMNS + 3)?, row::get(any, CLAIM_COLUMNS + 4)?);
-    if row::get::<Option<Uuid>>(any, 0)?.is_some() {
-        let mut chain_types: Vec<i32> = Vec::new();
-        for found in &rows {
-            let chain_type = row::get(found, 3)?;
-            if !chain_types.contains(&chain_type) {
-                chain_types.push(chain_type);
-            }
-        }
-        core.name_types(session, chain_types).await?;
-        let mut names = Names::new(core);
-        taken.jobs.reserve(rows.len());
-        for found in &rows {
-            taken.jobs.push(taken_job(&mut names, claim, taken.now, found)?);
+    let mut chain_types: Vec<i32> = Vec::new();
+    for found in rows {
+        let chain_type = row::get(found, 3)?;
+        if !chain_types.contains(&chain_type) {
+            chain_types.push(chain_type);
         }
     }
+    core.name_types(session, chain_types).await?;
+    let mut names = Names::new(core);
+    for found in rows {
+        taken.jobs.push(taken_job(&mut names, claim, queues, taken.now, found)?);
+    }
+    Ok((
+        taken,
+        (row::get(last, JOB_COLUMNS + 3)?, row::get(last, JOB_COLUMNS + 4)?),
+    ))
+}
+
+/// Takes note of where the next claims may begin to look.
+fn note(core: &Core, queues: &Queues, look: Look, begun: Instant, ready_from: i64, taken: &Taken, read: (i64, i64)) {
+    let numbers = &queues.numbers;
     // Jobs that are due and lie apart have kept it from taking any, or whatever is in reach is locked.
     let due = taken.ahead.filter(|ahead| *ahead <= taken.now);
-    let blind = (due.is_some() && !anyway) || taken.seen == Some(reach);
-    let all_taken = match taken.jobs.len() < claim.limit {
+    let outrun = look.taking == Taking::Hope && taken.has_met_rivals();
+    let blind = (due.is_some() && !look.anyway) || taken.seen == Some(look.reach) || outrun;
+    let all_taken = match taken.jobs.len() < look.limit {
         true => Some(taken.now.as_micros()),
         false => taken.jobs.iter().map(|(rank, ..)| *rank).max(),
     };
     let took = begun.elapsed();
-    let ready = Look {
+    let ready = Seen {
         from: ready_from,
         vain: read.0 - count(taken.jobs.len() + numbers.len()),
         taken: all_taken.filter(|_| !blind),
         took,
     };
-    let later = Look {
-        from: later_from,
+    let later = Seen {
+        from: taken.later_from,
         vain: read.1 - count(numbers.len()),
         taken: Some(due.unwrap_or(taken.now).as_micros()),
         took,
@@ -370,7 +437,6 @@ async fn take(
         horizon.ready.looked(ready, begun + took);
         horizon.later.looked(later, begun + took);
     });
-    Ok(taken)
 }
 
 /// Moves over what has become due, of what the last look could see.

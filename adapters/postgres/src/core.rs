@@ -7,7 +7,7 @@ use std::time::Duration;
 use queuert::{StateError, Timestamp};
 use sqlx::{AssertSqlSafe, PgPool, SqlSafeStr, SqlStr};
 
-use crate::claim;
+use crate::claim_statement::{self, Rivals, Taking};
 use crate::finish::Awaited;
 use crate::horizon::Horizons;
 use crate::locked_jobs::LockedJobs;
@@ -32,8 +32,9 @@ pub(crate) struct Core {
     schema_text: String,
     /// Statements whose text depends on the call, by their template.
     rendered: Mutex<HashMap<String, SqlStr>>,
-    /// Claims by the number of types and of rows to look at.
-    claims: Mutex<HashMap<(usize, usize), SqlStr>>,
+    /// Claims by the number of types and of rows to look at, and by what they do about locks.
+    claims: Mutex<HashMap<(usize, usize, Taking), SqlStr>>,
+    pub(crate) rivals: Rivals,
     /// Where claims begin to look.
     pub(crate) horizons: Horizons,
     /// Jobs whose ends came upon somebody's lock.
@@ -52,6 +53,7 @@ impl Core {
             horizons: Horizons::default(),
             locked: LockedJobs::default(),
             awaited: Awaited::default(),
+            rivals: Rivals::default(),
             ageing_step,
             schema: quote(schema),
             schema_text: escape(&quote(schema)),
@@ -73,10 +75,10 @@ impl Core {
         text
     }
 
-    pub(crate) fn claim_statement(&self, types: usize, reach: usize) -> SqlStr {
+    pub(crate) fn claim_statement(&self, types: usize, reach: usize, taking: Taking) -> SqlStr {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = || self.complete(&claim::statement(types, reach));
-        claims.entry((types, reach)).or_insert_with(text).clone()
+        let text = || self.complete(&claim_statement::statement(types, reach, taking));
+        claims.entry((types, reach, taking)).or_insert_with(text).clone()
     }
 
     pub(crate) fn settle_statement(&self, shape: Shape) -> SqlStr {

@@ -14,7 +14,7 @@ use crate::lock::Locked;
 use crate::lock_set::{Scope, lock};
 use crate::row;
 use crate::sabotage::Bug;
-use crate::session::{Session, query};
+use crate::session::{Query, Session, query};
 
 /// Whether nothing has to be looked at before the chains are written.
 pub(crate) fn is_simple(chains: &[NewChain]) -> bool {
@@ -47,24 +47,61 @@ pub(crate) enum Patience {
 
 const SHORT: Duration = Duration::from_millis(100);
 
+impl Patience {
+    /// The beginning of a statement that has it.
+    fn clock(self) -> String {
+        let timeout = match self {
+            Self::Short => format!("set_config('lock_timeout', '{}ms', true)", SHORT.as_millis()),
+            Self::Long => "''".to_owned(),
+        };
+        format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), ")
+    }
+}
+
+const NEW_JOB: &str = "INSERT INTO {schema}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
+     created_at, blockers, priority, keyed, max_attempts, trace_context, input)";
+
+const NEW_READY: &str =
+    "INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited)";
+
+/// For chains that differ in nothing but their inputs, as most that are started together do. $1 ids, $2 inputs, $3 the
+/// type, $4 the priority, $5 the ageing step.
+fn alike_statement(patience: Patience) -> String {
+    let now = "(SELECT now FROM clock)";
+    format!(
+        "{}new_job AS ({NEW_JOB} SELECT u.id, u.id, 0, $3::integer, $3::integer, {now}, {now}, 0, $4::smallint, false, \
+         NULL, NULL, u.input FROM unnest($1::uuid[], $2::text[]) AS u(id, input)) \
+         {NEW_READY} SELECT u.id, {now} - $4::smallint * $5::bigint, {now}, $3::integer, 0, 0, $4::smallint, false \
+         FROM unnest($1::uuid[]) AS u(id)",
+        patience.clock()
+    )
+}
+
+/// What chains have in common that differ in nothing but their inputs.
+fn alike(chains: &[NewChain]) -> Option<&NewJob> {
+    let first = &chains.first()?.job;
+    let like_first = |NewChain { job, .. }: &NewChain| {
+        job.schedule == Schedule::Now
+            && job.max_attempts.is_none()
+            && job.trace_context.is_none()
+            && job.priority == first.priority
+            && job.type_name == first.type_name
+    };
+    chains.iter().all(like_first).then_some(first)
+}
+
 /// $1 ids, $2 types, $3 priorities, $4 most attempts, $5 trace contexts, $6 inputs, $7 the ageing step, $8 times,
 /// $9 delays. The payloads go into one table only, so the arrays are read twice rather than kept.
 fn simple_statement(all_now: bool, patience: Patience) -> String {
-    let timeout = match patience {
-        Patience::Short => format!("set_config('lock_timeout', '{}ms', true)", SHORT.as_millis()),
-        Patience::Long => "''".to_owned(),
-    };
-    let clock = format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), ");
-    let job = "new_job AS (\
-         INSERT INTO {schema}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, created_at, \
-         blockers, priority, keyed, max_attempts, trace_context, input) \
-         SELECT u.id, u.id, 0, u.type_id, u.type_id, clock.now, clock.now, 0, u.priority, false, u.max_attempts, \
+    let clock = patience.clock();
+    let job = format!(
+        "new_job AS ({NEW_JOB} SELECT u.id, u.id, 0, u.type_id, u.type_id, clock.now, clock.now, 0, u.priority, false, u.max_attempts, \
          u.trace_context, u.input FROM unnest($1::uuid[], $2::integer[], $3::smallint[], $4::bigint[], $5::text[], \
-         $6::text[]) AS u(id, type_id, priority, max_attempts, trace_context, input) CROSS JOIN clock)";
-    let ready = "INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited)";
+         $6::text[]) AS u(id, type_id, priority, max_attempts, trace_context, input) CROSS JOIN clock)"
+    );
     if all_now {
         return format!(
-            "{clock}{job} {ready} SELECT u.id, clock.now - u.priority * $7::bigint, clock.now, u.type_id, 0, 0, u.priority, false \
+            "{clock}{job} {NEW_READY} SELECT u.id, clock.now - u.priority * $7::bigint, clock.now, u.type_id, 0, 0, u.priority, false \
              FROM unnest($1::uuid[], $2::integer[], $3::smallint[]) AS u(id, type_id, priority) CROSS JOIN clock"
         );
     }
@@ -75,7 +112,7 @@ fn simple_statement(all_now: bool, patience: Patience) -> String {
          INSERT INTO {{schema}}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited) \
          SELECT new.id, new.scheduled_at, new.type_id, 0, 0, new.priority, false \
          FROM new CROSS JOIN clock WHERE new.scheduled_at > clock.now) \
-         {ready} SELECT new.id, new.scheduled_at - new.priority * $7::bigint, new.scheduled_at, new.type_id, 0, 0, \
+         {NEW_READY} SELECT new.id, new.scheduled_at - new.priority * $7::bigint, new.scheduled_at, new.type_id, 0, 0, \
          new.priority, false FROM new CROSS JOIN clock WHERE new.scheduled_at <= clock.now"
     )
 }
@@ -88,43 +125,10 @@ pub(crate) async fn create_simply(
     chains: &[NewChain],
     patience: Patience,
 ) -> Result<Option<Vec<CreatedChain>>, StateError> {
-    let all_now = chains.iter().all(|chain| chain.job.schedule == Schedule::Now);
-    let size = chains.len();
-    let (mut ids, mut types, mut priorities) = (
-        Vec::with_capacity(size),
-        Vec::with_capacity(size),
-        Vec::with_capacity(size),
-    );
-    let (mut max_attempts, mut traces, mut inputs) = (
-        Vec::with_capacity(size),
-        Vec::with_capacity(size),
-        Vec::with_capacity(size),
-    );
-    let (mut times, mut delays) = (Vec::new(), Vec::new());
-    for NewChain { job, .. } in chains {
-        ids.push(job.id.as_uuid());
-        types.push(core.type_number(&job.type_name)?);
-        priorities.push(job.priority);
-        max_attempts.push(job.max_attempts.map(i64::from));
-        traces.push(writable(job.trace_context.as_deref(), job.id)?.map(str::to_owned));
-        inputs.push(writable(Some(job.input.as_str()), job.id)?.map(str::to_owned));
-        if !all_now {
-            let (time, delay) = split(job.schedule);
-            times.push(time);
-            delays.push(delay);
-        }
-    }
-    let mut insert = query(&core.render(&simple_statement(all_now, patience)))
-        .bind(ids)
-        .bind(types)
-        .bind(priorities)
-        .bind(max_attempts)
-        .bind(traces)
-        .bind(inputs)
-        .bind(core.step());
-    if !all_now {
-        insert = insert.bind(times).bind(delays);
-    }
+    let insert = match alike(chains) {
+        Some(first) => bind_alike(core, chains, first, patience)?,
+        None => bind_simple(core, chains, patience)?,
+    };
     match session.try_fetch(insert).await {
         Ok(_) => {}
         Err(error) if is_unique_violation(&error) => return Ok(None),
@@ -136,6 +140,49 @@ pub(crate) async fn create_simply(
         deduplicated: false,
     });
     Ok(Some(created.collect()))
+}
+
+fn bind_alike(core: &Core, chains: &[NewChain], first: &NewJob, patience: Patience) -> Result<Query, StateError> {
+    let (mut ids, mut inputs) = (Vec::with_capacity(chains.len()), Vec::with_capacity(chains.len()));
+    for NewChain { job, .. } in chains {
+        ids.push(job.id.as_uuid());
+        inputs.push(writable(Some(job.input.as_str()), job.id)?);
+    }
+    let insert = query(&core.render(&alike_statement(patience))).bind(ids).bind(inputs);
+    let insert = insert.bind(core.type_number(&first.type_name)?);
+    Ok(insert.bind(first.priority).bind(core.step()))
+}
+
+fn bind_simple(core: &Core, chains: &[NewChain], patience: Patience) -> Result<Query, StateError> {
+    let all_now = chains.iter().all(|chain| chain.job.schedule == Schedule::Now);
+    let (mut ids, mut types, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut max_attempts, mut traces, mut inputs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut times, mut delays) = (Vec::new(), Vec::new());
+    for NewChain { job, .. } in chains {
+        ids.push(job.id.as_uuid());
+        types.push(core.type_number(&job.type_name)?);
+        priorities.push(job.priority);
+        max_attempts.push(job.max_attempts.map(i64::from));
+        traces.push(writable(job.trace_context.as_deref(), job.id)?);
+        inputs.push(writable(Some(job.input.as_str()), job.id)?);
+        if !all_now {
+            let (time, delay) = split(job.schedule);
+            times.push(time);
+            delays.push(delay);
+        }
+    }
+    let insert = query(&core.render(&simple_statement(all_now, patience)))
+        .bind(ids)
+        .bind(types)
+        .bind(priorities)
+        .bind(max_attempts)
+        .bind(traces)
+        .bind(inputs)
+        .bind(core.step());
+    Ok(match all_now {
+        true => insert,
+        false => insert.bind(times).bind(delays),
+    })
 }
 
 /// Refuses a text that Postgres cannot keep before it spoils a transaction.

@@ -2,7 +2,6 @@
 //! the connection are.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queuert::adapter::{Applied, Authority, Outcome, Settlement};
@@ -12,6 +11,7 @@ use uuid::Uuid;
 use crate::careful::named;
 use crate::core::Core;
 use crate::error::translate;
+use crate::lately::Lately;
 use crate::row;
 use crate::sabotage::Bug;
 use crate::session::{Session, query};
@@ -19,26 +19,7 @@ use crate::session::{Session, query};
 /// Whether chains are finished that somebody waits for. Where there were some in the last batches there will be more,
 /// and they need not be met by the statement that cannot finish them first. A wrong guess costs that statement, or rows
 /// that are locked one by one, and nothing else.
-#[derive(Debug, Default)]
-pub(crate) struct Awaited(AtomicU32);
-
-/// After so many batches without any, none is expected.
-const REMEMBERED: u32 = 16;
-
-impl Awaited {
-    pub(crate) fn expected(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
-
-    /// Takes note of a batch.
-    pub(crate) fn remember(&self, any: bool) {
-        let next = match any {
-            true => REMEMBERED,
-            false => self.0.load(Ordering::Relaxed).saturating_sub(1),
-        };
-        self.0.store(next, Ordering::Relaxed);
-    }
-}
+pub(crate) type Awaited = Lately<16>;
 
 /// A chain that an attempt finishes.
 #[derive(Clone, Copy, Debug)]
@@ -140,23 +121,4 @@ async fn read(session: &mut Session<'_>, core: &Core, rows: &[sqlx::postgres::Pg
 pub(crate) fn once<'a>(finishes: impl Iterator<Item = Finish<'a>>) -> Vec<Finish<'a>> {
     let mut seen = HashSet::new();
     finishes.filter(|finish| seen.insert(finish.job)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_awaited_is_expected_for_a_while() {
-        let awaited = Awaited::default();
-        assert!(!awaited.expected());
-        awaited.remember(true);
-        for _ in 0..REMEMBERED {
-            assert!(awaited.expected());
-            awaited.remember(false);
-        }
-        assert!(!awaited.expected());
-        awaited.remember(false);
-        assert!(!awaited.expected());
-    }
 }

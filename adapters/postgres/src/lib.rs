@@ -61,6 +61,7 @@
 mod careful;
 mod change;
 mod claim;
+mod claim_statement;
 mod connect;
 mod core;
 mod create;
@@ -68,6 +69,7 @@ mod error;
 mod finish;
 mod horizon;
 mod lanes;
+mod lately;
 mod lease;
 mod lifeline;
 mod lock;

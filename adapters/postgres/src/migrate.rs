@@ -25,6 +25,7 @@ const STEPS: &[(&str, &str)] = &[
     ("maintainer", include_str!("../migrations/0002_maintainer.sql")),
     ("process", include_str!("../migrations/0003_process.sql")),
     ("ends", include_str!("../migrations/0004_ends.sql")),
+    ("running_chain", include_str!("../migrations/0005_running_chain.sql")),
 ];
 
 /// The ledger. It is this library's own: migrations of the application never meet it.
@@ -195,11 +196,14 @@ fn foreign(table: &str, schema: &str) -> StateError {
 /// Whether the role may create what is missing.
 async fn may_migrate(connection: &mut PgConnection, schema: &str, found: &Found) -> Result<(), StateError> {
     let rights = "SELECT quote_ident(current_user::text), quote_ident(current_database()::text), CASE WHEN $2 \
-         THEN has_database_privilege(current_database(), 'CREATE') ELSE has_schema_privilege($1, 'CREATE') END";
+         THEN has_database_privilege(current_database(), 'CREATE') ELSE has_schema_privilege($1, 'CREATE') END, \
+         (SELECT min(quote_ident(c.relowner::regrole::text)) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE n.nspname = $1 AND c.relname = ANY ($3) AND NOT pg_has_role(c.relowner, 'USAGE'))";
     let mut transaction = connection.begin().await.map_err(translate)?;
     let row = sqlx::query(rights)
         .bind(schema)
         .bind(*found == Found::NoSchema)
+        .bind(TABLES.map(str::to_owned).to_vec())
         .persistent(false)
         .fetch_one(&mut *transaction)
         .await
@@ -207,7 +211,14 @@ async fn may_migrate(connection: &mut PgConnection, schema: &str, found: &Found)
     transaction.commit().await.map_err(translate)?;
     let (role, database): (String, String) = (row.get(0), row.get(1));
     if row.get(2) {
-        return Ok(());
+        let Some(owner) = row.get::<Option<String>, _>(3) else {
+            return Ok(());
+        };
+        return Err(misconfigured(format!(
+            "the schema {} is out of date, and its tables belong to {owner}: connect once as that role, or apply \
+             `PostgresState::migrations` as it",
+            quote(schema)
+        )));
     }
     let grant = match found {
         Found::NoSchema => format!("GRANT CREATE ON DATABASE {database} TO {role}"),

@@ -15,7 +15,7 @@ use crate::error::corrupt;
 use crate::lease::{Standing, held, standings};
 use crate::row;
 use crate::session::{Session, query};
-use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, RELEASE, RETRY, SNOOZE, Shape};
+use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, Parameter, RELEASE, RETRY, SNOOZE, Shape};
 
 /// A settlement by an attempt that may go through the statement for batches.
 #[derive(Clone, Copy)]
@@ -121,8 +121,11 @@ async fn answer_batch(
         return Err(corrupt("a settlement has no answer"));
     };
     let mut settled: Vec<Uuid> = row::get(found, 0)?;
-    settled.sort_unstable();
-    let is_settled = |item: &Item<'_>| settled.binary_search(&item.settlement.job.as_uuid()).is_ok();
+    let all = settled.len() == items.len();
+    if !all {
+        settled.sort_unstable();
+    }
+    let is_settled = |item: &Item<'_>| all || settled.binary_search(&item.settlement.job.as_uuid()).is_ok();
     let now = Some(Timestamp::from_micros(row::get(found, 1)?));
     let applied = |item: &Item<'_>| {
         let next = next(item.settlement);
@@ -176,72 +179,63 @@ fn explain(item: &Item<'_>, standing: Option<&Standing>, next_taken: Option<&New
 }
 
 fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::session::Query, StateError> {
-    let size = items.len();
-    let (mut jobs, mut fences, mut kinds) = (
-        Vec::with_capacity(size),
-        Vec::with_capacity(size),
-        Vec::with_capacity(size),
-    );
-    let (mut workers, mut texts) = (Vec::with_capacity(size), Vec::with_capacity(size));
-    let (mut times, mut delays) = (Vec::with_capacity(size), Vec::with_capacity(size));
-    for item in items {
-        jobs.push(item.settlement.job.as_uuid());
-        fences.push(item.fence.as_uuid());
-        kinds.push(item.kind());
-        workers.push(item.worker);
-        let (text, schedule) = match &item.settlement.outcome {
-            Outcome::Finish { output } => (Some(Cow::Borrowed(output.as_str())), None),
-            Outcome::Continue { next } => (None, Some(next.schedule)),
-            Outcome::Retry { schedule, error } => (Some(Cow::Owned(storable(error))), Some(*schedule)),
-            Outcome::Bury { error } => (Some(Cow::Owned(storable(error))), None),
-            Outcome::Release => (None, None),
-            Outcome::Snooze { schedule } => (None, Some(*schedule)),
+    let each = |item: &Item<'_>| next(item.settlement).and_then(handed_over);
+    let kinds: Vec<i16> = items.iter().map(Item::kind).collect();
+    let hands_over = items.iter().any(|item| each(item).is_some());
+    let one_worker = items.windows(2).all(|pair| pair[0].worker == pair[1].worker);
+    let shape = Shape::of(&kinds, hands_over, one_worker, locking);
+    let mut statement = query(&core.settle_statement(shape));
+    for parameter in shape.parameters() {
+        let next = || items.iter().map(|item| next(item.settlement));
+        let schedules = || items.iter().map(|item| split(schedule(item)));
+        statement = match parameter {
+            Parameter::Jobs => statement.bind(collect(items, |item| item.settlement.job.as_uuid())),
+            Parameter::Fences => statement.bind(collect(items, |item| item.fence.as_uuid())),
+            Parameter::Kinds => statement.bind(kinds.as_slice()),
+            Parameter::Worker => statement.bind(items.first().map(|item| item.worker)),
+            Parameter::Workers => statement.bind(collect(items, |item| item.worker)),
+            Parameter::Texts => statement.bind(collect(items, text)),
+            Parameter::Times => statement.bind(schedules().map(|(time, _)| time).collect::<Vec<_>>()),
+            Parameter::Delays => statement.bind(schedules().map(|(_, delay)| delay).collect::<Vec<_>>()),
+            Parameter::Step => statement.bind(core.step()),
+            Parameter::NextIds => statement.bind(next().map(|next| Some(next?.id.as_uuid())).collect::<Vec<_>>()),
+            Parameter::NextTypes => {
+                let types = next().map(|next| next.map(|next| core.type_number(&next.type_name)).transpose());
+                statement.bind(types.collect::<Result<Vec<_>, _>>()?)
+            }
+            Parameter::NextPriorities => statement.bind(next().map(|next| Some(next?.priority)).collect::<Vec<_>>()),
+            Parameter::NextMaxAttempts => {
+                statement.bind(next().map(|next| next?.max_attempts.map(i64::from)).collect::<Vec<_>>())
+            }
+            Parameter::NextTraces => {
+                statement.bind(next().map(|next| next?.trace_context.as_deref()).collect::<Vec<_>>())
+            }
+            Parameter::NextInputs => statement.bind(next().map(|next| Some(next?.input.as_str())).collect::<Vec<_>>()),
+            Parameter::NextFences => statement.bind(collect(items, |item| Some(each(item)?.fence.as_uuid()))),
+            Parameter::NextLeases => statement.bind(collect(items, |item| Some(micros(each(item)?.lease)))),
         };
-        texts.push(text);
-        let (time, delay) = split(schedule.unwrap_or_default());
-        times.push(time);
-        delays.push(delay);
-    }
-    let takes = |item: &Item<'_>| next(item.settlement).and_then(handed_over).is_some();
-    let shape = Shape::of(&kinds, items.iter().any(takes), locking);
-    let mut statement = query(&core.settle_statement(shape))
-        .bind(jobs)
-        .bind(fences)
-        .bind(kinds)
-        .bind(workers)
-        .bind(texts)
-        .bind(times)
-        .bind(delays);
-    if shape.continues || shape.gives_back {
-        statement = statement.bind(core.step());
-    }
-    if shape.continues {
-        let (mut ids, mut types, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut max_attempts, mut traces, mut inputs) = (Vec::new(), Vec::new(), Vec::new());
-        for next in items.iter().map(|item| next(item.settlement)) {
-            ids.push(next.map(|next| next.id.as_uuid()));
-            types.push(next.map(|next| core.type_number(&next.type_name)).transpose()?);
-            priorities.push(next.map(|next| next.priority));
-            max_attempts.push(next.and_then(|next| next.max_attempts).map(i64::from));
-            traces.push(next.and_then(|next| next.trace_context.as_deref()));
-            inputs.push(next.map(|next| next.input.as_str()));
-        }
-        statement = statement
-            .bind(ids)
-            .bind(types)
-            .bind(priorities)
-            .bind(max_attempts)
-            .bind(traces)
-            .bind(inputs);
-    }
-    if shape.hands_over {
-        let (mut fences, mut leases) = (Vec::with_capacity(size), Vec::with_capacity(size));
-        for item in items {
-            let taken = next(item.settlement).and_then(handed_over);
-            fences.push(taken.map(|taken| taken.fence.as_uuid()));
-            leases.push(taken.map(|taken| micros(taken.lease)));
-        }
-        statement = statement.bind(fences).bind(leases);
     }
     Ok(statement)
+}
+
+fn collect<'a, T>(items: &[Item<'a>], of: impl Fn(&Item<'a>) -> T) -> Vec<T> {
+    items.iter().map(of).collect()
+}
+
+/// The output, or why it failed.
+fn text<'a>(item: &Item<'a>) -> Option<Cow<'a, str>> {
+    match &item.settlement.outcome {
+        Outcome::Finish { output } => Some(Cow::Borrowed(output.as_str())),
+        Outcome::Retry { error, .. } | Outcome::Bury { error } => Some(Cow::Owned(storable(error))),
+        Outcome::Continue { .. } | Outcome::Release | Outcome::Snooze { .. } => None,
+    }
+}
+
+/// When something is due after it.
+fn schedule(item: &Item<'_>) -> Schedule {
+    match &item.settlement.outcome {
+        Outcome::Continue { next } => next.schedule,
+        Outcome::Retry { schedule, .. } | Outcome::Snooze { schedule } => *schedule,
+        Outcome::Finish { .. } | Outcome::Bury { .. } | Outcome::Release => Schedule::Now,
+    }
 }

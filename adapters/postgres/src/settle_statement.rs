@@ -20,6 +20,7 @@ pub(crate) struct Shape {
     pub(crate) hands_over: bool,
     pub(crate) gives_back: bool,
     pub(crate) buries: bool,
+    one_worker: bool,
     locking: Locking,
 }
 
@@ -48,8 +49,66 @@ pub(crate) const BURY: i16 = 3;
 pub(crate) const RELEASE: i16 = 4;
 pub(crate) const SNOOZE: i16 = 5;
 
+/// What is bound to the statement. All but two are arrays with an element per item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parameter {
+    Jobs,
+    Fences,
+    Kinds,
+    /// One for all.
+    Worker,
+    Workers,
+    /// Outputs or errors.
+    Texts,
+    Times,
+    Delays,
+    NextIds,
+    NextTypes,
+    NextPriorities,
+    NextMaxAttempts,
+    NextTraces,
+    NextInputs,
+    NextFences,
+    NextLeases,
+    /// The ageing step, one for all.
+    Step,
+}
+
+impl Parameter {
+    /// Its type, and the name of its column if it is an array.
+    fn sql(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Jobs => ("uuid[]", Some("id")),
+            Self::Fences => ("uuid[]", Some("fence")),
+            Self::Kinds => ("smallint[]", Some("kind")),
+            Self::Worker => ("text", None),
+            Self::Workers => ("text[]", Some("worker")),
+            Self::Texts => ("text[]", Some("text")),
+            Self::Times => ("bigint[]", Some("at")),
+            Self::Delays => ("bigint[]", Some("delay")),
+            Self::NextIds => ("uuid[]", Some("next_id")),
+            Self::NextTypes => ("integer[]", Some("next_type")),
+            Self::NextPriorities => ("smallint[]", Some("next_priority")),
+            Self::NextMaxAttempts => ("bigint[]", Some("max_attempts")),
+            Self::NextTraces => ("text[]", Some("trace_context")),
+            Self::NextInputs => ("text[]", Some("input")),
+            Self::NextFences => ("uuid[]", Some("next_fence")),
+            Self::NextLeases => ("bigint[]", Some("next_lease")),
+            Self::Step => ("bigint", None),
+        }
+    }
+}
+
+/// The time of the statement.
+const NOW: &str = "(SELECT now FROM clock)";
+
+/// What a row of `running` has of its chain, unless a process of an earlier version has written it: then the job is asked.
+const CHAIN_CREATED_AT: &str =
+    "coalesce(f.chain_created_at, (SELECT j.chain_created_at FROM {schema}.job AS j WHERE j.id = f.id))";
+const CHAIN_TYPE: &str = "coalesce(f.chain_type_id, (SELECT j.chain_type_id FROM {schema}.job AS j WHERE j.id = f.id))";
+
 impl Shape {
-    pub(crate) fn of(kinds: &[i16], hands_over: bool, locking: Locking) -> Self {
+    pub(crate) fn of(kinds: &[i16], hands_over: bool, one_worker: bool, locking: Locking) -> Self {
         let any = |wanted: &[i16]| kinds.iter().any(|kind| wanted.contains(kind));
         Self {
             finishes: any(&[FINISH]),
@@ -57,131 +116,210 @@ impl Shape {
             hands_over,
             gives_back: any(&[RETRY, RELEASE, SNOOZE]),
             buries: any(&[BURY]),
+            one_worker,
             locking,
         }
     }
 
-    /// $1 jobs, $2 fences, $3 kinds, $4 workers, $5 outputs or errors, $6 times, $7 delays, $8 the ageing step; of next
-    /// jobs $9 ids, $10 types, $11 priorities, $12 most attempts, $13 trace contexts, $14 inputs, and where some are handed
-    /// over $15 fences, $16 leases. One row: the jobs that were settled, and the time.
+    /// Whether items have to say of which kind they are.
+    fn is_mixed(self) -> bool {
+        self.gives_back || self.buries || (self.finishes && self.continues)
+    }
+
+    /// Whether items say when something is due.
+    fn has_times(self) -> bool {
+        self.continues || self.gives_back
+    }
+
+    /// Whether attempts complete their jobs.
+    fn completes(self) -> bool {
+        self.finishes || self.continues
+    }
+
+    /// In the order in which they are bound. What no item needs is left out: the server reads, takes apart and keeps
+    /// each element of each array.
+    pub(crate) fn parameters(self) -> Vec<Parameter> {
+        use Parameter::*;
+        let worker = match self.one_worker {
+            true => Worker,
+            false => Workers,
+        };
+        let parts: [(bool, &[Parameter]); 7] = [
+            (true, &[Jobs, Fences]),
+            (self.is_mixed(), &[Kinds]),
+            (self.completes(), &[worker]),
+            (self.finishes || self.gives_back || self.buries, &[Texts]),
+            (self.has_times(), &[Times, Delays, Step]),
+            (
+                self.continues,
+                &[
+                    NextIds,
+                    NextTypes,
+                    NextPriorities,
+                    NextMaxAttempts,
+                    NextTraces,
+                    NextInputs,
+                ],
+            ),
+            (self.hands_over, &[NextFences, NextLeases]),
+        ];
+        let parts = parts.into_iter().filter(|(wanted, _)| *wanted);
+        parts.flat_map(|(_, part)| part.iter().copied()).collect()
+    }
+
+    /// A parameter where it stands in the statement.
+    fn bound(self, parameter: Parameter) -> String {
+        let place = self.parameters().iter().position(|each| *each == parameter);
+        format!("${}::{}", place.map_or(0, |place| place + 1), parameter.sql().0)
+    }
+
+    /// The condition that `f` is of one of these kinds. Where all are of one kind, only that is asked for.
+    fn is(self, kinds: &str) -> String {
+        match self.is_mixed() {
+            true => format!("f.kind IN ({kinds})"),
+            false => "true".to_owned(),
+        }
+    }
+
+    /// Takes what [`Shape::parameters`] says. One row: the jobs that were settled, and the time.
     ///
     /// What an awaited chain's end has to do is not in here: the mark is on the row that is deleted, so it cannot be
     /// missed. A next job is written before the old one is given up, so that an id that is taken refuses the item and no
     /// error spoils the transaction. Everything after hangs on what the deletion returns. For this the old job is locked
     /// first; or, where the statement may fail, it fails with [`MISSED`] if there are more next jobs than old ones that
     /// were given up: a lock for each costs as much as all else that is done to that row.
+    ///
+    /// Every step in between keeps its rows, outputs and all, so there are as few of them as can be. Rows are looked up one
+    /// by one, whatever the server believes the tables hold, which is what `ANY` and `OFFSET 0` are for: a plan that was
+    /// made when `running` looked empty would compare all with all.
     pub(crate) fn statement(self) -> String {
-        let (next_arrays, next_columns, next_returned) = match (self.continues, self.hands_over) {
-            (true, false) => (
-                ", $9::uuid[], $10::integer[], $11::smallint[], $12::bigint[], $13::text[], $14::text[]",
-                ", next_id, next_type, next_priority, max_attempts, trace_context, input",
-                ", a.next_id, a.next_type, a.next_priority",
-            ),
-            (true, true) => (
-                ", $9::uuid[], $10::integer[], $11::smallint[], $12::bigint[], $13::text[], $14::text[], $15::uuid[], \
-                 $16::bigint[]",
-                ", next_id, next_type, next_priority, max_attempts, trace_context, input, next_fence, next_lease",
-                ", a.next_id, a.next_type, a.next_priority, a.next_fence, a.next_lease",
-            ),
-            (false, _) => ("", "", ""),
-        };
+        let parameters = self.parameters();
+        let arrays = parameters
+            .iter()
+            .filter_map(|parameter| Some((*parameter, parameter.sql().1?)));
+        let (arrays, columns): (Vec<String>, Vec<&str>) = arrays
+            .map(|(parameter, column)| (self.bound(parameter), column))
+            .unzip();
+        let (arrays, columns) = (arrays.join(", "), columns.join(", "));
         let timeout = match self.locking {
             Locking::Fail => format!("set_config('lock_timeout', '{}ms', true)", PATIENCE.as_millis()),
             _ => "''".to_owned(),
         };
         let held = match Bug::Fencing.is_on() {
-            false => "r.id = a.id AND r.fence = a.fence",
-            true => "r.id = a.id",
+            false => "r.id = ANY (ARRAY[a.id]) AND r.fence = a.fence",
+            true => "r.id = ANY (ARRAY[a.id])",
+        };
+        let finishes = match self.is_mixed() {
+            true => "a.kind = 0",
+            false => "true",
         };
         let mine = match self.finishes {
             true if Bug::Unblocking.is_on() => format!(
-                "{held} AND NOT (a.kind = 0 AND EXISTS (SELECT 1 FROM {{schema}}.job AS j \
+                "{held} AND NOT ({finishes} AND EXISTS (SELECT 1 FROM {{schema}}.job AS j \
                  JOIN {{schema}}.blocker AS b ON b.chain_id = j.chain_id WHERE j.id = a.id))"
             ),
-            true => format!("{held} AND NOT (a.kind = 0 AND r.awaited)"),
+            true => format!("{held} AND NOT ({finishes} AND r.awaited)"),
             false => held.to_owned(),
         };
-        let mut text = format!(
-            "WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), \
-             u AS MATERIALIZED (SELECT u.*, {SCHEDULED} AS next_at FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], \
-             $4::text[], $5::text[], $6::bigint[], $7::bigint[]{next_arrays}) \
-             AS u(id, fence, kind, worker, text, at, delay{next_columns}) CROSS JOIN clock), "
-        );
-        let mut source = "u";
+        let mut text = format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), ");
+        let mut source = format!("unnest({arrays}) AS a({columns})");
+        if self.has_times() {
+            text.push_str(&format!(
+                "u AS MATERIALIZED (SELECT u.*, {SCHEDULED} AS next_at FROM unnest({arrays}) AS u({columns}) \
+                 CROSS JOIN clock), "
+            ));
+            source = "u AS a".to_owned();
+        }
         let may_fail = self.locking == Locking::Fail;
         if self.locking == Locking::Skip || (self.continues && !may_fail) {
-            let skip = if self.locking == Locking::Skip {
-                " SKIP LOCKED"
-            } else {
-                ""
+            let skip = match self.locking {
+                Locking::Skip => " SKIP LOCKED",
+                _ => "",
             };
             text.push_str(&format!(
-                "l AS MATERIALIZED (SELECT a.* FROM u AS a CROSS JOIN LATERAL (\
+                "l AS MATERIALIZED (SELECT a.* FROM {source} CROSS JOIN LATERAL (\
                  SELECT 1 FROM {{schema}}.running AS r WHERE {mine} FOR UPDATE{skip}) AS x), "
             ));
-            source = "l";
+            source = "l AS a".to_owned();
         }
         if self.continues {
+            let (continues, others) = match self.is_mixed() {
+                true => ("a.kind = 1", "a.kind <> 1"),
+                false => ("true", "false"),
+            };
             text.push_str(&format!(
                 "n AS (INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
                  created_at, blockers, priority, keyed, max_attempts, trace_context, input) \
                  SELECT a.next_id, j.chain_id, j.chain_index + 1, a.next_type, j.chain_type_id, j.chain_created_at, \
-                 clock.now, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
-                 FROM {source} AS a JOIN {{schema}}.job AS j ON j.id = a.id CROSS JOIN clock WHERE a.kind = 1 \
+                 {NOW}, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
+                 FROM {source} CROSS JOIN LATERAL (SELECT * FROM {{schema}}.job AS j WHERE j.id = a.id OFFSET 0) AS j \
+                 WHERE {continues} \
                  ON CONFLICT (id) DO NOTHING RETURNING id), \
-                 g AS MATERIALIZED (SELECT a.* FROM {source} AS a WHERE a.kind <> 1 OR a.next_id IN (SELECT n.id FROM n)), "
+                 g AS MATERIALIZED (SELECT a.* FROM {source} WHERE {others} OR a.next_id IN (SELECT n.id FROM n)), "
             ));
             // By itself, and not as a condition of the deletion: that is checked again for a row that somebody has just
             // changed, apart from the rest of the statement.
-            source = "g";
+            source = "g AS a".to_owned();
         }
+        let given = parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Jobs | Parameter::Times | Parameter::Delays => None,
+            Parameter::NextMaxAttempts | Parameter::NextTraces | Parameter::NextInputs => None,
+            parameter => parameter.sql().1,
+        });
+        let given: String = given.map(|column| format!(", a.{column}")).collect();
+        let next_at = match self.has_times() {
+            true => ", a.next_at",
+            false => "",
+        };
         // The condition on the clock is checked before any row is read, so that the timeout is in force by then.
         text.push_str(&format!(
-            "f AS (DELETE FROM {{schema}}.running AS r USING {source} AS a \
+            "f AS (DELETE FROM {{schema}}.running AS r USING {source} \
              WHERE {mine} AND (SELECT timeout FROM clock) IS NOT NULL \
              RETURNING r.id, r.scheduled_at, r.started_at, r.type_id, r.attempt, r.claims, r.priority, r.awaited, \
-             a.fence, a.kind, a.worker, a.text, a.next_at{next_returned}), "
+             r.keyed, r.chain_type_id, r.chain_created_at{given}{next_at}), "
         ));
-        if self.finishes || self.continues || self.buries {
+        let worker = match self.one_worker {
+            true => self.bound(Parameter::Worker),
+            false => "f.worker".to_owned(),
+        };
+        if self.completes() {
+            let (last, output) = match (self.is_mixed(), self.finishes) {
+                (true, _) => ("f.kind = 0", if self.finishes { "f.text" } else { "NULL" }),
+                (false, true) => ("true", "f.text"),
+                (false, false) => ("false", "NULL"),
+            };
             text.push_str(&format!(
-                "p AS MATERIALIZED (SELECT f.*, j.chain_id, j.chain_type_id, j.chain_created_at, j.keyed \
-                 FROM f JOIN {{schema}}.job AS j ON j.id = f.id{}), ",
-                if self.gives_back {
-                    " WHERE f.kind IN (0, 1, 3)"
-                } else {
-                    ""
-                }
+                "result AS (INSERT INTO {{schema}}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
+                 attempt, claims, final, started_at, settled_fence, completed_by, output) \
+                 SELECT f.id, {NOW}, {CHAIN_CREATED_AT}, f.scheduled_at, {CHAIN_TYPE}, f.attempt, f.claims, {last}, f.started_at, f.fence, {worker}, {output} FROM f WHERE {}), ",
+                self.is("0, 1")
             ));
         }
-        if self.finishes || self.continues {
-            text.push_str(
-                "result AS (INSERT INTO {schema}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
-                 attempt, claims, final, started_at, settled_fence, completed_by, output) \
-                 SELECT p.id, clock.now, p.chain_created_at, p.scheduled_at, p.chain_type_id, p.attempt, p.claims, \
-                 p.kind = 0, p.started_at, p.fence, p.worker, p.text FROM p CROSS JOIN clock WHERE p.kind IN (0, 1)), ",
-            );
-        }
         if self.hands_over {
-            text.push_str(
-                "taken AS (INSERT INTO {schema}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, \
-                 claims, priority, awaited, fence, owner) \
-                 SELECT p.next_id, CASE WHEN p.next_lease > 9223372036854775807 - clock.now THEN 9223372036854775807 \
-                 ELSE clock.now + p.next_lease END, p.next_at, clock.now, p.next_type, 1, 1, p.next_priority, p.awaited, \
-                 p.next_fence, p.worker FROM p CROSS JOIN clock WHERE p.kind = 1 AND p.next_fence IS NOT NULL), ",
-            );
+            text.push_str(&format!(
+                "taken AS (INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, \
+                 claims, priority, awaited, fence, owner, keyed, chain_type_id, chain_created_at) \
+                 SELECT f.next_id, {NOW} + least(f.next_lease, 9223372036854775807 - {NOW}), f.next_at, {NOW}, \
+                 f.next_type, 1, 1, f.next_priority, f.awaited, f.next_fence, {worker}, f.keyed, f.chain_type_id, \
+                 f.chain_created_at FROM f WHERE {} AND f.next_fence IS NOT NULL), ",
+                self.is("1")
+            ));
         }
+        let step = match self.has_times() {
+            true => self.bound(Parameter::Step),
+            false => String::new(),
+        };
         if self.continues {
+            let which = match self.hands_over {
+                true => format!("{} AND f.next_fence IS NULL", self.is("1")),
+                false => self.is("1"),
+            };
             text.push_str(&pending(
                 "next",
-                "p",
-                "p.next_id, p.next_at, p.next_type, 0, 0, p.next_priority, p.awaited, \
-                 NULL::bigint, NULL::uuid",
-                match self.hands_over {
-                    true => "p.kind = 1 AND p.next_fence IS NULL",
-                    false => "p.kind = 1",
-                },
-                "p.next_at",
-                "p.next_priority",
+                "f.next_id, f.next_at, f.next_type, 0, 0, f.next_priority, f.awaited, NULL::bigint, NULL::uuid",
+                &which,
+                "f.next_at",
+                &format!("f.next_priority * {step}"),
             ));
         }
         if self.gives_back {
@@ -191,50 +329,58 @@ impl Shape {
                 "f.id, {at}, f.type_id, CASE WHEN f.kind = 2 THEN f.attempt ELSE greatest(f.attempt - 1, 0) END, f.claims, \
                  f.priority, f.awaited, f.started_at, f.fence"
             );
-            text.push_str(&pending("back", "f", &columns, "f.kind IN (2, 4, 5)", at, "f.priority"));
+            text.push_str(&pending(
+                "back",
+                &columns,
+                "f.kind IN (2, 4, 5)",
+                at,
+                &format!("f.priority * {step}"),
+            ));
         }
         if self.buries {
-            text.push_str(
-                "stopped AS (INSERT INTO {schema}.stopped (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
+            text.push_str(&format!(
+                "stopped AS (INSERT INTO {{schema}}.stopped (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
                  attempt, claims, status, awaited, started_at, settled_fence) \
-                 SELECT p.id, clock.now, p.chain_created_at, p.scheduled_at, p.chain_type_id, p.attempt, p.claims, 4, \
-                 p.awaited, p.started_at, p.fence FROM p CROSS JOIN clock WHERE p.kind = 3), ",
-            );
+                 SELECT f.id, {NOW}, {CHAIN_CREATED_AT}, f.scheduled_at, {CHAIN_TYPE}, f.attempt, f.claims, 4, f.awaited, f.started_at, f.fence FROM f WHERE f.kind = 3), "
+            ));
         }
         if self.buries || self.gives_back {
-            text.push_str(
-                "failure AS (INSERT INTO {schema}.failure (id, attempt, at, message) \
-                 SELECT f.id, f.attempt, clock.now, f.text FROM f CROSS JOIN clock WHERE f.kind IN (2, 3) \
+            text.push_str(&format!(
+                "failure AS (INSERT INTO {{schema}}.failure (id, attempt, at, message) \
+                 SELECT f.id, f.attempt, {NOW}, f.text FROM f WHERE f.kind IN (2, 3) \
                  ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt, at = excluded.at, \
-                 message = excluded.message), ",
-            );
+                 message = excluded.message), "
+            ));
         }
         if self.finishes || self.buries {
-            text.push_str(
-                "key AS (DELETE FROM {schema}.open_key AS k USING p \
-                 WHERE k.chain_id = p.chain_id AND p.keyed AND p.kind IN (0, 3)), ",
-            );
+            text.push_str(&format!(
+                "key AS (DELETE FROM {{schema}}.open_key AS k WHERE k.chain_id = ANY (ARRAY(\
+                 SELECT j.chain_id FROM f CROSS JOIN LATERAL (\
+                 SELECT j.chain_id, j.keyed FROM {{schema}}.job AS j WHERE j.id = f.id OFFSET 0) AS j \
+                 WHERE f.keyed IS NOT FALSE AND j.keyed AND {}))), ",
+                self.is("0, 3")
+            ));
         }
         text.truncate(text.len() - 2);
         // One row for all of them: a row each would cost the server and the process more than all else in the answer.
         text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now");
         if self.continues && may_fail {
-            text.push_str(
-                ", 1 / (CASE WHEN (SELECT count(*) FROM n) = (SELECT count(*) FROM f WHERE f.kind = 1) THEN 1 ELSE 0 END)",
-            );
+            text.push_str(&format!(
+                ", 1 / (CASE WHEN (SELECT count(*) FROM n) = (SELECT count(*) FROM f WHERE {}) THEN 1 ELSE 0 END)",
+                self.is("1")
+            ));
         }
         text.push_str(" FROM clock");
         text
     }
 }
 
-/// The two tables of pending jobs, fed from `source`.
-fn pending(name: &str, source: &str, columns: &str, which: &str, at: &str, priority: &str) -> String {
+/// The two tables of pending jobs, fed from `f`.
+fn pending(name: &str, columns: &str, which: &str, at: &str, advance: &str) -> String {
     let names = "id, scheduled_at, type_id, attempt, claims, priority, awaited, started_at, settled_fence";
     format!(
-        "{name}_later AS (INSERT INTO {{schema}}.later ({names}) SELECT {columns} FROM {source} CROSS JOIN clock \
-         WHERE {which} AND {at} > clock.now), \
-         {name}_ready AS (INSERT INTO {{schema}}.ready ({names}, rank) SELECT {columns}, {at} - {priority} * $8::bigint \
-         FROM {source} CROSS JOIN clock WHERE {which} AND {at} <= clock.now), "
+        "{name}_later AS (INSERT INTO {{schema}}.later ({names}) SELECT {columns} FROM f WHERE {which} AND {at} > {NOW}), \
+         {name}_ready AS (INSERT INTO {{schema}}.ready ({names}, rank) SELECT {columns}, {at} - {advance} FROM f \
+         WHERE {which} AND {at} <= {NOW}), "
     )
 }

@@ -43,7 +43,7 @@ pub(crate) struct Statements {
     pub(crate) insert_later: SqlStr,
     pub(crate) insert_ready: SqlStr,
     pub(crate) insert_jobs: SqlStr,
-    /// Of the functions see `0004_ends.sql`.
+    /// Of the functions see `0005_running_chain.sql`.
     pub(crate) finish_one: SqlStr,
     pub(crate) finish_many: SqlStr,
     /// $1 jobs, with how many of their edges have been taken now. Those that have none left.

@@ -270,9 +270,7 @@ impl StateAdapter for PostgresState {
         } = &*self.inner;
         let unknown = core.types.unknown(claim.types.iter().map(|claimed| &claimed.name));
         core.intern_alone(access, unknown).await?;
-        let mut work = Work::single(access).await?;
-        let claimed = claim::claim(&mut work.session(), core, claim).await?;
-        work.finish().await?;
+        let claimed = claim::claim(access, core, claim).await?;
         if let Some(presence) = presence
             && !claimed.jobs.is_empty()
         {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use queuert::adapter::{ClaimJobs, ClaimType, NewChain, NewJob, StateAdapter};
+use queuert::adapter::{Authority, ClaimJobs, ClaimType, NewChain, NewJob, Outcome, Settled, Settlement, StateAdapter};
 use queuert::{Fence, JobId, Payload, StateError, StateErrorKind, WorkerId};
 use queuert_postgres::PostgresState;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
@@ -111,6 +111,88 @@ async fn tables_of_somebody_else_are_left_alone() {
     refused(taken, StateErrorKind::Misconfigured, "not queuert's");
 }
 
+async fn number(connection: &mut PgConnection, text: String) -> i64 {
+    let number = sqlx::query_scalar(AssertSqlSafe(text)).fetch_one(connection).await;
+    number.expect("the number can be read")
+}
+
+/// A job that was claimed by a process of an earlier version, before the schema was brought up to date or after, ends as
+/// any other, in whichever way.
+#[tokio::test]
+async fn what_an_earlier_version_claimed_ends_well() {
+    let schema = Schema::new();
+    let mut connection = schema.connection().await;
+    let steps = PostgresState::migrations(schema.name()).expect("the name is good");
+    for step in &steps[..4] {
+        schema.run(&mut connection, &step.sql).await;
+    }
+    let claimed = |number: u128, awaited: bool| {
+        let (job, fence) = (Uuid::from_u128(number), Uuid::from_u128(100));
+        format!(
+            "INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, created_at, \
+               blockers, priority, keyed, dedup_key, input) \
+               VALUES ('{job}', '{job}', 0, 2, 2, 5, 5, 0, 0, true, '{number}', '1'); \
+             INSERT INTO {{schema}}.open_key (created_at, type_id, chain_id, key) VALUES (5, 2, '{job}', '{number}'); \
+             INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, \
+               priority, awaited, fence, owner) \
+               VALUES ('{job}', 7, 5, 6, 2, 1, 1, 0, {awaited}, '{fence}', 'worker')"
+        )
+    };
+    let end = |number: u128, outcome: Outcome| Settlement {
+        job: JobId::from_uuid(Uuid::from_u128(number)),
+        authority: Authority::Fence {
+            fence: Fence::from_uuid(Uuid::from_u128(100)),
+            worker: WorkerId::new("worker"),
+        },
+        outcome,
+    };
+    let finish = || Outcome::Finish {
+        output: Payload::from_text("2"),
+    };
+    let types = "INSERT INTO {schema}.job_type (name) VALUES ('other'), ('mail')";
+    schema.run(&mut connection, types).await;
+    schema.run(&mut connection, &claimed(1, false)).await;
+    let state = schema.state().await;
+    for (number, awaited) in [(2, false), (3, false), (4, true), (5, false)] {
+        schema.run(&mut connection, &claimed(number, awaited)).await;
+    }
+    let name = schema.name();
+    let checked = format!("SELECT checked_at FROM {name}.maintainer");
+    assert_eq!(
+        number(&mut connection, checked).await,
+        0,
+        "its rows are still to be checked"
+    );
+
+    let bury = Outcome::Bury {
+        error: "fatal".to_owned(),
+    };
+    let together = [end(1, finish()), end(2, finish()), end(4, finish()), end(5, bury)];
+    let mut settled = state.settle_jobs(None, &together).await.expect("the store is well");
+    let mut transaction = state.begin().await.expect("a transaction begins");
+    let alone = state.settle_jobs(Some(&mut transaction), &[end(3, finish())]).await;
+    settled.extend(alone.expect("the store is well"));
+    state.commit(transaction).await.expect("the store is well");
+    let all = settled.iter().all(|settled| matches!(settled, Settled::Applied(_)));
+    assert!(all, "{settled:?}");
+    for (table, rows) in [("result", 4), ("stopped", 1)] {
+        let right = format!("SELECT count(*) FROM {name}.{table} WHERE chain_type_id = 2 AND chain_created_at = 5");
+        assert_eq!(number(&mut connection, right).await, rows, "{table}");
+    }
+    let open = format!("SELECT count(*) FROM {name}.open_key");
+    assert_eq!(number(&mut connection, open).await, 0, "their keys are free");
+}
+
+/// There is nothing to check in it.
+#[tokio::test]
+async fn a_new_store_counts_as_checked() {
+    let schema = Schema::new();
+    schema.state().await.close().await;
+    let mut connection = schema.connection().await;
+    let checked = format!("SELECT checked_at FROM {}.maintainer", schema.name());
+    assert!(number(&mut connection, checked).await > 0);
+}
+
 /// The exported statements make the same schema, and a role that may not create anything works with it.
 #[tokio::test]
 async fn migrations_can_be_applied_by_hand() {
@@ -185,6 +267,27 @@ async fn missing_rights_are_named() {
         let (_, grants) = message.split_once("run as the owner: ").expect("it says what to run");
         schema.run(&mut connection, grants).await;
     }
+}
+
+/// To change a table takes its owner, whatever else a role may do.
+#[tokio::test]
+async fn who_may_not_change_the_tables_is_told_who_may() {
+    let schema = Schema::new();
+    let mut connection = schema.connection().await;
+    let steps = PostgresState::migrations(schema.name()).expect("the name is good");
+    for step in &steps[..4] {
+        schema.run(&mut connection, &step.sql).await;
+    }
+    let role = Role::new(&mut connection, &schema, "").await;
+    let grant = format!(
+        "GRANT USAGE, CREATE ON SCHEMA {{schema}} TO {0}; \
+         GRANT ALL ON ALL TABLES IN SCHEMA {{schema}} TO {0}",
+        role.0
+    );
+    schema.run(&mut connection, &grant).await;
+    let options = schema.connect_options().username(&role.0);
+    let refusal = schema.options().connect_with(options).await;
+    refused(refusal, StateErrorKind::Misconfigured, "its tables belong to");
 }
 
 #[tokio::test]

@@ -78,8 +78,8 @@ async fn fill(schema: &Schema, connection: &mut PgConnection, layout: Layout) {
          INSERT INTO {{schema}}.waiting (id, scheduled_at, type_id, attempt, claims, remaining, priority, awaited) \
            SELECT id, at, type_id, 0, 0, 1, 0, false FROM latest WHERE place = 'waiting'; \
          INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, priority, \
-           awaited, fence, owner) \
-           SELECT id, at, at, at, type_id, 1, 1, 0, false, id, 'worker' FROM latest WHERE place = 'running'; \
+           awaited, fence, owner, keyed, chain_type_id, chain_created_at) \
+           SELECT id, at, at, at, type_id, 1, 1, 0, false, id, 'worker', false, chain_type_id, at FROM latest WHERE place = 'running'; \
          INSERT INTO {{schema}}.stopped (id, ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, claims, \
            status, awaited) SELECT id, at, at, at, chain_type_id, 1, 1, 4 + (i % 4 = 0)::integer, false \
            FROM latest WHERE place = 'stopped'; \

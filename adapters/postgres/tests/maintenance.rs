@@ -416,7 +416,8 @@ async fn checks_put_right_what_is_certain_and_tell_the_rest() {
     let orphan = client.start(Invoice(2)).delay(late()).await.expect("it starts");
     let mut connection = schema.connection().await;
     let doctor = format!(
-        "UPDATE {{schema}}.waiting SET remaining = 2 WHERE id = '{}'; \
+        "UPDATE {{schema}}.maintainer SET checked_at = 0; \
+         UPDATE {{schema}}.waiting SET remaining = 2 WHERE id = '{}'; \
          DELETE FROM {{schema}}.job WHERE id = '{lost}'; DELETE FROM {{schema}}.later WHERE id = '{lost}'; \
          DELETE FROM {{schema}}.later WHERE id = '{}'; DELETE FROM {{schema}}.job WHERE id = '{}'",
         stuck.id().as_uuid(),

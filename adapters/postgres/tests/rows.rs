@@ -86,8 +86,9 @@ async fn fill(schema: &Schema, connection: &mut PgConnection, type_name: &str, r
         }
         "running" => {
             "INSERT INTO {schema}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, \
-                      priority, awaited, fence, owner) SELECT id, at + 86400000000, at, at, type_id, 1, 1, 0, false, \
-                      gen_random_uuid(), 'another' FROM new"
+                      priority, awaited, fence, owner, keyed, chain_type_id, chain_created_at) \
+                      SELECT id, at + 86400000000, at, at, type_id, 1, 1, 0, false, gen_random_uuid(), 'another', \
+                      false, type_id, at FROM new"
         }
         _ => {
             "INSERT INTO {schema}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, claims, \

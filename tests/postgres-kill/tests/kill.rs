@@ -68,7 +68,7 @@ const DOCTORED: [(&str, &str); 24] = [
         "every chain ends",
         "CREATE TEMP TABLE gone AS SELECT * FROM queuert.result WHERE final LIMIT 1;
          INSERT INTO queuert.running SELECT ended_at, scheduled_at, started_at, j.type_id, attempt, claims, j.priority,
-             false, id, gen_random_uuid(), 'nobody' FROM gone JOIN queuert.job j USING (id);
+             false, id, gen_random_uuid(), 'nobody', NULL, j.keyed, j.chain_type_id, j.chain_created_at FROM gone JOIN queuert.job j USING (id);
          DELETE FROM queuert.result WHERE id = (SELECT id FROM gone)",
     ),
     (

@@ -29,7 +29,7 @@ pub(crate) fn id() -> JobId {
     JobId::from_uuid(Uuid::from_u128(u128::from(LAST.fetch_add(1, Ordering::SeqCst))))
 }
 
-fn well<T>(answer: Result<T, StateError>) -> T {
+pub(crate) fn well<T>(answer: Result<T, StateError>) -> T {
     answer.unwrap_or_else(|error| panic!("the store failed ({:?}): {error:?}", error.kind()))
 }
 
@@ -235,6 +235,13 @@ impl Arena {
         self.until(verb, "$2 = ANY (pg_blocking_pids(pid))", holder).await;
     }
 
+    /// The same for a verb that waits a moment only: returns also when it has come back. The watcher is a connection to
+    /// look with, made before.
+    pub(crate) async fn until_blocked_or_over<T>(&self, watcher: &mut PgConnection, verb: &JoinHandle<T>, holder: i32) {
+        let waits = "$2 = ANY (pg_blocking_pids(pid))";
+        while !verb.is_finished() && !self.is_waiting(watcher, waits, holder).await {}
+    }
+
     /// Returns when this connection waits for somebody.
     pub(crate) async fn until_waiting<T>(&self, verb: &JoinHandle<T>, waiter: i32) {
         self.until(verb, "pid = $2", waiter).await;
@@ -242,20 +249,8 @@ impl Arena {
 
     async fn until<T>(&self, verb: &JoinHandle<T>, condition: &'static str, backend: i32) {
         let mut watcher = self.schema.connection().await;
-        let text = format!(
-            "SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock' AND {condition}"
-        );
         let wait = async {
-            loop {
-                let blocked = sqlx::query(AssertSqlSafe(text.clone()))
-                    .bind(self.schema.name())
-                    .bind(backend)
-                    .fetch_optional(&mut watcher)
-                    .await
-                    .expect("the server's books can be read");
-                if blocked.is_some() {
-                    break;
-                }
+            while !self.is_waiting(&mut watcher, condition, backend).await {
                 assert!(
                     !verb.is_finished(),
                     "the verb did not wait for the transaction that it meets"
@@ -265,6 +260,19 @@ impl Arena {
         };
         let waited = tokio::time::timeout(PATIENCE, wait).await;
         waited.expect("the verb came to the point where it waits");
+    }
+
+    async fn is_waiting(&self, watcher: &mut PgConnection, condition: &'static str, backend: i32) -> bool {
+        let text = format!(
+            "SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock' AND {condition}"
+        );
+        let waiting = sqlx::query(AssertSqlSafe(text))
+            .bind(self.schema.name())
+            .bind(backend)
+            .fetch_optional(watcher)
+            .await
+            .expect("the server's books can be read");
+        waiting.is_some()
     }
 
     /// What must be true of the tables whenever nothing is under way.

@@ -7,6 +7,7 @@ mod support;
 
 mod arena;
 mod blockers;
+mod claims;
 mod deadlocks;
 mod dependants;
 mod fencing;

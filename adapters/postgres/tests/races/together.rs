@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use queuert::adapter::{Settled, Settlement, StateAdapter};
-use queuert::{AbortReason, ChainId, JobStatus};
+use queuert::adapter::{Authority, Settled, Settlement, StateAdapter};
+use queuert::{AbortReason, ChainId, JobId, JobStatus, WorkerId};
 use sqlx::{AssertSqlSafe, Connection, Row};
 
 use crate::arena::{Arena, Attempt, LONG, applied, continue_with, finish};
@@ -318,4 +318,30 @@ async fn chains_go_on_while_their_rows_change() {
         }
     }
     arena.assert_sound().await;
+}
+
+/// One call may end attempts of several workers, each under its name.
+#[tokio::test]
+async fn each_end_keeps_the_name_of_its_worker() {
+    let arena = Arena::new().await;
+    let mut settlements = Vec::new();
+    for worker in ["left", "right"] {
+        let mut settlement = arena.running("entry").await.settlement(finish());
+        let Authority::Fence { fence, .. } = settlement.authority else {
+            panic!("an attempt ends its own job");
+        };
+        settlement.authority = Authority::Fence {
+            fence,
+            worker: WorkerId::new(worker),
+        };
+        settlements.push(settlement);
+    }
+    let settled = arena.state.settle_jobs(None, &settlements).await;
+    for settled in settled.expect("the store is well") {
+        applied(settled);
+    }
+    let ids: Vec<JobId> = settlements.iter().map(|settlement| settlement.job).collect();
+    let jobs = arena.state.get_jobs(None, &ids).await.expect("the store is well");
+    let by: Vec<_> = jobs.iter().map(|job| job.completed_by.clone()).collect();
+    assert_eq!(by, [Some(WorkerId::new("left")), Some(WorkerId::new("right"))]);
 }

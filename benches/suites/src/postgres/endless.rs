@@ -10,7 +10,7 @@ use queuert_postgres::PostgresState;
 use tokio::time::{Instant, sleep};
 
 use super::BATCH;
-use super::bare::{Bare, Ends, FIRST_ID, Starts, id};
+use super::bare::{AMONG_OTHERS, Bare, Ends, FIRST_ID, Starts, id};
 use super::ours::{SendLetter, report};
 use super::server::Server;
 use crate::measure::{BoxError, Report, Stopwatch};
@@ -138,7 +138,7 @@ pub(super) async fn bare(name: &'static str, finished: usize, time: Duration) ->
     const CLAIMED: usize = 100;
     const DRAINERS: usize = 2;
     let mut server = Server::clean().await?;
-    let bare = Arc::new(Bare::capture(&mut server, CLAIMED).await?);
+    let bare = Arc::new(Bare::capture(&mut server, AMONG_OTHERS).await?);
     let state = server.state(None).await?;
     let once = server.maker().count_finished().await?;
     server.maker().finished(SendLetter::NAME, finished).await?;
@@ -157,7 +157,7 @@ pub(super) async fn bare(name: &'static str, finished: usize, time: Duration) ->
             let mut first = 0;
             while begun.elapsed() < time {
                 pace.may_start().await;
-                let starts = Starts::new(&bare, FIRST_ID, first..first + BATCH as u64)?;
+                let starts = Starts::new(FIRST_ID, first..first + BATCH as u64)?;
                 starts.run(&bare, &mut starter).await?;
                 first += BATCH as u64;
                 pace.started.fetch_add(BATCH, Ordering::Relaxed);

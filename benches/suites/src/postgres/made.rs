@@ -78,8 +78,9 @@ impl Maker<'_> {
 
     pub(crate) async fn running(&mut self, type_name: &str, jobs: usize) -> Result<(), BoxError> {
         let rest = "INSERT INTO {schema}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, \
-                    priority, awaited, fence, owner) SELECT id, at + 86400000000, at, at, type_id, 1, 1, 0, false, \
-                    gen_random_uuid(), 'another-worker' FROM new";
+                    priority, awaited, fence, owner, keyed, chain_type_id, chain_created_at) \
+                    SELECT id, at + 86400000000, at, at, type_id, 1, 1, 0, false, gen_random_uuid(), 'another-worker', \
+                    false, type_id, at FROM new";
         self.write(type_name, jobs, rest).await
     }
 
