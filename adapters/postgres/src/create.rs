@@ -32,9 +32,13 @@ pub(crate) fn split(schedule: Schedule) -> (Option<i64>, Option<i64>) {
     }
 }
 
-/// The scheduled time of a row with columns `at` and `delay`, never in the past. `now` is the time.
-pub(crate) const SCHEDULED: &str = "CASE WHEN u.at IS NOT NULL THEN greatest(u.at, clock.now) \
-     WHEN u.delay > 9223372036854775807 - clock.now THEN 9223372036854775807 ELSE clock.now + u.delay END";
+/// The scheduled time of a row with columns `at` and `delay`, never in the past.
+pub(crate) fn scheduled(row: &str, now: &str) -> String {
+    format!(
+        "CASE WHEN {row}.at IS NOT NULL THEN greatest({row}.at, {now}) \
+         WHEN {row}.delay > 9223372036854775807 - {now} THEN 9223372036854775807 ELSE {now} + {row}.delay END"
+    )
+}
 
 /// How long a start waits for somebody's lock: for a transaction that has an id of its own in it and is still open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,14 +110,15 @@ fn simple_statement(all_now: bool, patience: Patience) -> String {
         );
     }
     format!(
-        "{clock}{job}, new AS MATERIALIZED (SELECT u.id, u.type_id, u.priority, {SCHEDULED} AS scheduled_at \
+        "{clock}{job}, new AS MATERIALIZED (SELECT u.id, u.type_id, u.priority, {} AS scheduled_at \
          FROM unnest($1::uuid[], $2::integer[], $3::smallint[], $8::bigint[], $9::bigint[]) \
          AS u(id, type_id, priority, at, delay) CROSS JOIN clock), new_later AS (\
          INSERT INTO {{schema}}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited) \
          SELECT new.id, new.scheduled_at, new.type_id, 0, 0, new.priority, false \
          FROM new CROSS JOIN clock WHERE new.scheduled_at > clock.now) \
          {NEW_READY} SELECT new.id, new.scheduled_at - new.priority * $7::bigint, new.scheduled_at, new.type_id, 0, 0, \
-         new.priority, false FROM new CROSS JOIN clock WHERE new.scheduled_at <= clock.now"
+         new.priority, false FROM new CROSS JOIN clock WHERE new.scheduled_at <= clock.now",
+        scheduled("u", "clock.now")
     )
 }
 

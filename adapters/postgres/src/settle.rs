@@ -15,7 +15,7 @@ use crate::error::{corrupt, has_code, translate};
 use crate::finish::{Finish, Finished, finish_many, finish_one, once};
 use crate::session::Session;
 use crate::settle_batch::{Answer, Item, divide, next, settle_batch};
-use crate::settle_statement::{Locking, MISSED, PATIENCE};
+use crate::settle_statement::{Locking, PATIENCE};
 use crate::together::{finish_together, settle_singly};
 use crate::transaction::Work;
 
@@ -269,10 +269,9 @@ async fn settle_part(
     }
 }
 
-/// Whether somebody else has a row locked (lock_not_available), or has the job of an attempt that would have continued its
-/// chain, or has continued it before (unique_violation).
+/// Whether somebody else has a row locked (lock_not_available), or the id of a next job is taken (unique_violation).
 fn is_in_the_way(error: &sqlx::Error) -> bool {
-    ["55P03", MISSED, "23505"].iter().any(|code| has_code(error, code))
+    ["55P03", "23505"].iter().any(|code| has_code(error, code))
 }
 
 fn in_order(settlements: &[Settlement], answers: Vec<Option<Settled>>) -> Result<Vec<Settled>, StateError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::create::SCHEDULED;
+use crate::create::scheduled;
 use crate::sabotage::Bug;
 
 /// How long a batch waits for a lock before it passes over the row. Nobody who is at work has one for longer: a renewal,
@@ -36,10 +36,6 @@ pub(crate) enum Locking {
     /// as much as deleting it.
     Fail,
 }
-
-/// How a statement fails that has written a next job for an attempt that does not have its job any more: with a division
-/// by zero.
-pub(crate) const MISSED: &str = "22012";
 
 /// The kinds of outcomes, as the statement knows them.
 pub(crate) const FINISH: i16 = 0;
@@ -184,10 +180,10 @@ impl Shape {
     /// Takes what [`Shape::parameters`] says. One row: the jobs that were settled, and the time.
     ///
     /// What an awaited chain's end has to do is not in here: the mark is on the row that is deleted, so it cannot be
-    /// missed. A next job is written before the old one is given up, so that an id that is taken refuses the item and no
-    /// error spoils the transaction. Everything after hangs on what the deletion returns. For this the old job is locked
-    /// first; or, where the statement may fail, it fails with [`MISSED`] if there are more next jobs than old ones that
-    /// were given up: a lock for each costs as much as all else that is done to that row.
+    /// missed. Everything hangs on what the deletion returns, but for next jobs: they are written before the old ones are
+    /// given up, so that an id that is taken refuses the item and no error spoils the transaction, and for this the old
+    /// jobs are locked first. Where the statement may fail it does so if an id is taken, and next jobs come after the old
+    /// ones, too: a lock for each, and keeping all that is given twice more, costs half as much as all the rest.
     ///
     /// Every step in between keeps its rows, outputs and all, so there are as few of them as can be. Rows are looked up one
     /// by one, whatever the server believes the tables hold, which is what `ANY` and `OFFSET 0` are for: a plan that was
@@ -223,13 +219,6 @@ impl Shape {
         };
         let mut text = format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), ");
         let mut source = format!("unnest({arrays}) AS a({columns})");
-        if self.has_times() {
-            text.push_str(&format!(
-                "u AS MATERIALIZED (SELECT u.*, {SCHEDULED} AS next_at FROM unnest({arrays}) AS u({columns}) \
-                 CROSS JOIN clock), "
-            ));
-            source = "u AS a".to_owned();
-        }
         let may_fail = self.locking == Locking::Fail;
         if self.locking == Locking::Skip || (self.continues && !may_fail) {
             let skip = match self.locking {
@@ -242,20 +231,15 @@ impl Shape {
             ));
             source = "l AS a".to_owned();
         }
-        if self.continues {
-            let (continues, others) = match self.is_mixed() {
-                true => ("a.kind = 1", "a.kind <> 1"),
-                false => ("true", "false"),
-            };
+        let (continues, others) = match self.is_mixed() {
+            true => ("a.kind = 1", "a.kind <> 1"),
+            false => ("true", "false"),
+        };
+        if self.continues && !may_fail {
             text.push_str(&format!(
-                "n AS (INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
-                 created_at, blockers, priority, keyed, max_attempts, trace_context, input) \
-                 SELECT a.next_id, j.chain_id, j.chain_index + 1, a.next_type, j.chain_type_id, j.chain_created_at, \
-                 {NOW}, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
-                 FROM {source} CROSS JOIN LATERAL (SELECT * FROM {{schema}}.job AS j WHERE j.id = a.id OFFSET 0) AS j \
-                 WHERE {continues} \
-                 ON CONFLICT (id) DO NOTHING RETURNING id), \
-                 g AS MATERIALIZED (SELECT a.* FROM {source} WHERE {others} OR a.next_id IN (SELECT n.id FROM n)), "
+                "n AS ({} WHERE {continues} ON CONFLICT (id) DO NOTHING RETURNING id), \
+                 g AS MATERIALIZED (SELECT a.* FROM {source} WHERE {others} OR a.next_id IN (SELECT n.id FROM n)), ",
+                next_jobs(&source)
             ));
             // By itself, and not as a condition of the deletion: that is checked again for a row that somebody has just
             // changed, apart from the rest of the statement.
@@ -263,13 +247,13 @@ impl Shape {
         }
         let given = parameters.iter().filter_map(|parameter| match parameter {
             Parameter::Jobs | Parameter::Times | Parameter::Delays => None,
-            Parameter::NextMaxAttempts | Parameter::NextTraces | Parameter::NextInputs => None,
+            Parameter::NextMaxAttempts | Parameter::NextTraces | Parameter::NextInputs if !may_fail => None,
             parameter => parameter.sql().1,
         });
         let given: String = given.map(|column| format!(", a.{column}")).collect();
         let next_at = match self.has_times() {
-            true => ", a.next_at",
-            false => "",
+            true => format!(", {} AS next_at", scheduled("a", NOW)),
+            false => String::new(),
         };
         // The condition on the clock is checked before any row is read, so that the timeout is in force by then.
         text.push_str(&format!(
@@ -278,6 +262,9 @@ impl Shape {
              RETURNING r.id, r.scheduled_at, r.started_at, r.type_id, r.attempt, r.claims, r.priority, r.awaited, \
              r.keyed, r.chain_type_id, r.chain_created_at{given}{next_at}), "
         ));
+        if self.continues && may_fail {
+            text.push_str(&format!("n AS ({} WHERE {continues}), ", next_jobs("f AS a")));
+        }
         let worker = match self.one_worker {
             true => self.bound(Parameter::Worker),
             false => "f.worker".to_owned(),
@@ -364,15 +351,20 @@ impl Shape {
         text.truncate(text.len() - 2);
         // One row for all of them: a row each would cost the server and the process more than all else in the answer.
         text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now");
-        if self.continues && may_fail {
-            text.push_str(&format!(
-                ", 1 / (CASE WHEN (SELECT count(*) FROM n) = (SELECT count(*) FROM f WHERE {}) THEN 1 ELSE 0 END)",
-                self.is("1")
-            ));
-        }
         text.push_str(" FROM clock");
         text
     }
+}
+
+/// Writes the next jobs of items `a`.
+fn next_jobs(items: &str) -> String {
+    format!(
+        "INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, created_at, \
+         blockers, priority, keyed, max_attempts, trace_context, input) \
+         SELECT a.next_id, j.chain_id, j.chain_index + 1, a.next_type, j.chain_type_id, j.chain_created_at, \
+         {NOW}, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
+         FROM {items} CROSS JOIN LATERAL (SELECT * FROM {{schema}}.job AS j WHERE j.id = a.id OFFSET 0) AS j"
+    )
 }
 
 /// The two tables of pending jobs, fed from `f`.
