@@ -325,14 +325,16 @@ impl Lent {
             (true, Some(lent)) => ready.connections.push(lent),
             (false, Some(lent)) => ready.spare.push(lent),
         }
-        if !std::mem::replace(&mut ready.swept, true) {
+        let swept = std::mem::replace(&mut ready.swept, true);
+        drop(ready);
+        if !swept {
             let sweeper = Sweeper {
                 lanes: Arc::clone(&lanes),
                 done: false,
             };
+            // Not under the lock: a runtime that is ending drops the task right here, and that takes the lock.
             tokio::spawn(sweeper.run());
         }
-        drop(ready);
         // The next one finds what was left.
         drop(place);
     }
