@@ -206,6 +206,19 @@ struct Sweeper {
 }
 
 impl Sweeper {
+    /// Unless there is one already, who will find what was left before.
+    fn start(lanes: &Arc<Shared>) {
+        if std::mem::replace(&mut lanes.ready().swept, true) {
+            return;
+        }
+        let sweeper = Self {
+            lanes: Arc::clone(lanes),
+            done: false,
+        };
+        // Not under the lock: a runtime that is ending drops the task right here, and that takes the lock.
+        tokio::spawn(sweeper.run());
+    }
+
     async fn run(mut self) {
         while !self.done {
             tokio::time::sleep(READY).await;
@@ -325,16 +338,8 @@ impl Lent {
             (true, Some(lent)) => ready.connections.push(lent),
             (false, Some(lent)) => ready.spare.push(lent),
         }
-        let swept = std::mem::replace(&mut ready.swept, true);
         drop(ready);
-        if !swept {
-            let sweeper = Sweeper {
-                lanes: Arc::clone(&lanes),
-                done: false,
-            };
-            // Not under the lock: a runtime that is ending drops the task right here, and that takes the lock.
-            tokio::spawn(sweeper.run());
-        }
+        Sweeper::start(&lanes);
         // The next one finds what was left.
         drop(place);
     }
@@ -387,5 +392,47 @@ impl Drop for Lent {
 impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lent").field("torn", &self.torn).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use sqlx::postgres::PgPoolOptions;
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// Leaves a connection when it is dropped.
+    struct Leaver(Arc<Shared>);
+
+    impl Drop for Leaver {
+        fn drop(&mut self) {
+            Sweeper::start(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_runtime_ends_while_a_connection_is_left() {
+        let (ended, hears) = mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            let runtime = runtime.expect("there are threads");
+            let lanes = runtime.block_on(async {
+                let pool = PgPoolOptions::new().connect_lazy("postgres://nobody@localhost/nowhere");
+                Lanes::new(pool.expect("the URL is one"), PLACES)
+            });
+            let leaver = Leaver(Arc::clone(&lanes.shared));
+            runtime.spawn(async move {
+                std::future::pending::<()>().await;
+                drop(leaver);
+            });
+            drop(runtime);
+            let swept = lanes.shared.ready().swept;
+            ended.send(swept).expect("the test waits");
+        });
+        let swept = hears.recv_timeout(Duration::from_secs(60)).expect("the runtime ends");
+        assert!(!swept, "the next connection that is left starts another task");
     }
 }
