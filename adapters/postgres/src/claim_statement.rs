@@ -1,22 +1,19 @@
 //! The statement that takes jobs.
 
-use std::time::Duration;
-
+use crate::core::CLOCK;
 use crate::lately::Lately;
+use crate::settle_statement::PATIENCE;
 
 /// What becomes of a job that another transaction has locked, most of the time because it takes the job too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Taking {
     /// It is passed over. Each row is locked before it is taken, which costs as much as taking it.
     Skip,
-    /// It is waited for, and for no longer than [`PATIENCE`]: then the statement fails. What somebody else has taken
-    /// meanwhile is missing.
+    /// It is waited for, and for no longer than [`PATIENCE`], by when another claim is over: then the statement fails. What
+    /// somebody else has taken meanwhile is missing. Whoever keeps a job locked for longer costs one claim in many that
+    /// much, see [`Rivals`].
     Hope,
 }
-
-/// How long a hopeful claim waits for a lock. Another claim is over by then; whoever keeps a job locked for longer costs
-/// one claim in many this much, see [`Rivals`].
-pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// From how many jobs on a claim is hopeful. Below that a lock for each costs little, and those who want a few jobs are
 /// many who want the same ones.
@@ -35,9 +32,6 @@ const TAKEN: &str = "c.id, c.type_id, c.chain_id, c.chain_type_id, c.chain_index
 
 /// How many columns describe a job, with those of its failure. What is the same for all comes after them.
 pub(crate) const JOB_COLUMNS: usize = 19;
-
-/// The time of the statement.
-const NOW: &str = "(SELECT now FROM clock)";
 
 /// The claim: one ordered, limited branch per type, merged as far as rows are needed. Limits of branches are literals,
 /// because a plan for any limit would sort the backlog. If a job has become due that still lies apart, nothing is taken,
@@ -96,13 +90,13 @@ pub(crate) fn statement(types: usize, reach: usize, taking: Taking) -> String {
          AND l.scheduled_at >= $8::bigint ORDER BY l.scheduled_at LIMIT 1) AS x), \
          m AS MATERIALIZED (SELECT b.tid FROM ({branches}) AS b ORDER BY b.rank, b.id LIMIT {reach}), \
          d AS (DELETE FROM {{schema}}.ready WHERE ctid = ANY (ARRAY({rows} \
-         WHERE $6::boolean OR coalesce((SELECT at FROM ahead) > {NOW}, true) LIMIT $2::bigint)) RETURNING *), \
+         WHERE $6::boolean OR coalesce((SELECT at FROM ahead) > {CLOCK}, true) LIMIT $2::bigint)) RETURNING *), \
          c AS MATERIALIZED (SELECT {JOB}, d.attempt + 1 AS attempt, d.claims + 1 AS claims, d.scheduled_at, d.rank, \
          d.awaited, d.settled_fence, j.keyed, j.chain_created_at \
          FROM d CROSS JOIN LATERAL (SELECT * FROM {{schema}}.job AS j WHERE j.id = d.id OFFSET 0) AS j), \
          r AS (INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, \
          priority, awaited, fence, owner, settled_fence, keyed, chain_type_id, chain_created_at) \
-         SELECT j.id, {NOW} + least({lease}, 9223372036854775807 - {NOW}), j.scheduled_at, {NOW}, j.type_id, j.attempt, \
+         SELECT j.id, {CLOCK} + least({lease}, 9223372036854775807 - {CLOCK}), j.scheduled_at, {CLOCK}, j.type_id, j.attempt, \
          j.claims, j.priority, j.awaited, $5::uuid, $4::text, j.settled_fence, j.keyed, j.chain_type_id, \
          j.chain_created_at FROM c AS j) \
          SELECT {TAKEN}, NULL::integer, NULL::bigint, NULL::text, {none} FROM c WHERE c.claims = 1 \

@@ -20,6 +20,9 @@ use crate::types::Types;
 /// The server's clock, not the start of the transaction, in microseconds since 1970.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
+/// The time of a statement that begins with reading it into `clock`.
+pub(crate) const CLOCK: &str = "(SELECT now FROM clock)";
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) pool: PgPool,

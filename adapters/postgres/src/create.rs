@@ -8,7 +8,7 @@ use queuert::{ChainId, DeduplicationScope, JobId, JobStatus, Schedule, StateErro
 use uuid::Uuid;
 
 use crate::change::{Change, Destination};
-use crate::core::{Core, count, integer};
+use crate::core::{CLOCK, Core, count, integer};
 use crate::error::{corrupt, is_unique_violation, translate};
 use crate::lock::Locked;
 use crate::lock_set::{Scope, lock};
@@ -71,7 +71,7 @@ const NEW_READY: &str =
 /// For chains that differ in nothing but their inputs, as most that are started together do. $1 ids, $2 inputs, $3 the
 /// type, $4 the priority, $5 the ageing step.
 fn alike_statement(patience: Patience) -> String {
-    let now = "(SELECT now FROM clock)";
+    let now = CLOCK;
     format!(
         "{}new_job AS ({NEW_JOB} SELECT u.id, u.id, 0, $3::integer, $3::integer, {now}, {now}, 0, $4::smallint, false, \
          NULL, NULL, u.input FROM unnest($1::uuid[], $2::text[]) AS u(id, input)) \

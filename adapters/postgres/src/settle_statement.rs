@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::core::CLOCK;
 use crate::create::scheduled;
 use crate::sabotage::Bug;
 
@@ -94,9 +95,6 @@ impl Parameter {
         }
     }
 }
-
-/// The time of the statement.
-const NOW: &str = "(SELECT now FROM clock)";
 
 /// What a row of `running` has of its chain, unless a process of an earlier version has written it: then the job is asked.
 const CHAIN_CREATED_AT: &str =
@@ -252,7 +250,7 @@ impl Shape {
         });
         let given: String = given.map(|column| format!(", a.{column}")).collect();
         let next_at = match self.has_times() {
-            true => format!(", {} AS next_at", scheduled("a", NOW)),
+            true => format!(", {} AS next_at", scheduled("a", CLOCK)),
             false => String::new(),
         };
         // The condition on the clock is checked before any row is read, so that the timeout is in force by then.
@@ -278,7 +276,8 @@ impl Shape {
             text.push_str(&format!(
                 "result AS (INSERT INTO {{schema}}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
                  attempt, claims, final, started_at, settled_fence, completed_by, output) \
-                 SELECT f.id, {NOW}, {CHAIN_CREATED_AT}, f.scheduled_at, {CHAIN_TYPE}, f.attempt, f.claims, {last}, f.started_at, f.fence, {worker}, {output} FROM f WHERE {}), ",
+                 SELECT f.id, {CLOCK}, {CHAIN_CREATED_AT}, f.scheduled_at, {CHAIN_TYPE}, f.attempt, f.claims, {last}, \
+                 f.started_at, f.fence, {worker}, {output} FROM f WHERE {}), ",
                 self.is("0, 1")
             ));
         }
@@ -286,7 +285,7 @@ impl Shape {
             text.push_str(&format!(
                 "taken AS (INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, \
                  claims, priority, awaited, fence, owner, keyed, chain_type_id, chain_created_at) \
-                 SELECT f.next_id, {NOW} + least(f.next_lease, 9223372036854775807 - {NOW}), f.next_at, {NOW}, \
+                 SELECT f.next_id, {CLOCK} + least(f.next_lease, 9223372036854775807 - {CLOCK}), f.next_at, {CLOCK}, \
                  f.next_type, 1, 1, f.next_priority, f.awaited, f.next_fence, {worker}, f.keyed, f.chain_type_id, \
                  f.chain_created_at FROM f WHERE {} AND f.next_fence IS NOT NULL), ",
                 self.is("1")
@@ -328,13 +327,14 @@ impl Shape {
             text.push_str(&format!(
                 "stopped AS (INSERT INTO {{schema}}.stopped (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
                  attempt, claims, status, awaited, started_at, settled_fence) \
-                 SELECT f.id, {NOW}, {CHAIN_CREATED_AT}, f.scheduled_at, {CHAIN_TYPE}, f.attempt, f.claims, 4, f.awaited, f.started_at, f.fence FROM f WHERE f.kind = 3), "
+                 SELECT f.id, {CLOCK}, {CHAIN_CREATED_AT}, f.scheduled_at, {CHAIN_TYPE}, f.attempt, f.claims, 4, f.awaited, \
+                 f.started_at, f.fence FROM f WHERE f.kind = 3), "
             ));
         }
         if self.buries || self.gives_back {
             text.push_str(&format!(
                 "failure AS (INSERT INTO {{schema}}.failure (id, attempt, at, message) \
-                 SELECT f.id, f.attempt, {NOW}, f.text FROM f WHERE f.kind IN (2, 3) \
+                 SELECT f.id, f.attempt, {CLOCK}, f.text FROM f WHERE f.kind IN (2, 3) \
                  ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt, at = excluded.at, \
                  message = excluded.message), "
             ));
@@ -350,8 +350,7 @@ impl Shape {
         }
         text.truncate(text.len() - 2);
         // One row for all of them: a row each would cost the server and the process more than all else in the answer.
-        text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now");
-        text.push_str(" FROM clock");
+        text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now FROM clock");
         text
     }
 }
@@ -362,7 +361,7 @@ fn next_jobs(items: &str) -> String {
         "INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, created_at, \
          blockers, priority, keyed, max_attempts, trace_context, input) \
          SELECT a.next_id, j.chain_id, j.chain_index + 1, a.next_type, j.chain_type_id, j.chain_created_at, \
-         {NOW}, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
+         {CLOCK}, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
          FROM {items} CROSS JOIN LATERAL (SELECT * FROM {{schema}}.job AS j WHERE j.id = a.id OFFSET 0) AS j"
     )
 }
@@ -371,8 +370,8 @@ fn next_jobs(items: &str) -> String {
 fn pending(name: &str, columns: &str, which: &str, at: &str, advance: &str) -> String {
     let names = "id, scheduled_at, type_id, attempt, claims, priority, awaited, started_at, settled_fence";
     format!(
-        "{name}_later AS (INSERT INTO {{schema}}.later ({names}) SELECT {columns} FROM f WHERE {which} AND {at} > {NOW}), \
+        "{name}_later AS (INSERT INTO {{schema}}.later ({names}) SELECT {columns} FROM f WHERE {which} AND {at} > {CLOCK}), \
          {name}_ready AS (INSERT INTO {{schema}}.ready ({names}, rank) SELECT {columns}, {at} - {advance} FROM f \
-         WHERE {which} AND {at} <= {NOW}), "
+         WHERE {which} AND {at} <= {CLOCK}), "
     )
 }

@@ -50,6 +50,20 @@ async fn take_away(arena: &Arena, rival: &mut PgConnection, jobs: &[JobId]) -> i
     backend.expect("the server knows its process")
 }
 
+/// Claims while a rival is about to commit that it has taken some, and says whether the claim was seen to wait for it.
+async fn claim_against_rival(arena: &Arena, taken: &[JobId]) -> (Claimed, bool) {
+    let mut watcher = arena.schema.connection().await;
+    let mut rival = arena.schema.connection().await;
+    let mut rival = rival.begin().await.expect("a transaction begins");
+    let backend = take_away(arena, &mut rival, taken).await;
+    let state = arena.state.clone();
+    let claiming = tokio::spawn(async move { well(state.claim_jobs(&claim_of(MANY)).await) });
+    arena.until_blocked_or_over(&mut watcher, &claiming, backend).await;
+    let waited = !claiming.is_finished();
+    rival.commit().await.expect("the rival commits");
+    (claiming.await.expect("the claim ends"), waited)
+}
+
 fn sorted(mut jobs: Vec<JobId>) -> Vec<JobId> {
     jobs.sort_unstable();
     jobs
@@ -84,15 +98,7 @@ async fn what_another_takes_meanwhile_is_not_taken() {
     for _ in 0..100 {
         let arena = Arena::new().await;
         let started = start(&arena, 3 * MANY).await;
-        let mut watcher = arena.schema.connection().await;
-        let mut rival = arena.schema.connection().await;
-        let mut rival = rival.begin().await.expect("a transaction begins");
-        let backend = take_away(&arena, &mut rival, &started[..MANY / 2]).await;
-        let state = arena.state.clone();
-        let claiming = tokio::spawn(async move { well(state.claim_jobs(&claim_of(MANY)).await) });
-        arena.until_blocked_or_over(&mut watcher, &claiming, backend).await;
-        rival.commit().await.expect("the rival commits");
-        let claimed = claiming.await.expect("the claim ends");
+        let (claimed, _) = claim_against_rival(&arena, &started[..MANY / 2]).await;
         let (jobs, left) = (ids(&claimed), &started[MANY / 2..]);
         match jobs.len() < MANY {
             true => {
@@ -121,16 +127,9 @@ async fn what_lies_behind_is_found_though_all_in_front_is_gone() {
     for _ in 0..100 {
         let arena = Arena::new().await;
         let started = start(&arena, 3 * MANY).await;
-        let mut watcher = arena.schema.connection().await;
-        let mut rival = arena.schema.connection().await;
-        let mut rival = rival.begin().await.expect("a transaction begins");
-        let backend = take_away(&arena, &mut rival, &started[..MANY]).await;
-        let state = arena.state.clone();
-        let claiming = tokio::spawn(async move { claim(&state, MANY).await });
-        arena.until_blocked_or_over(&mut watcher, &claiming, backend).await;
-        met += usize::from(!claiming.is_finished());
-        rival.commit().await.expect("the rival commits");
-        assert_eq!(claiming.await.expect("the claim ends"), started[MANY..][..MANY]);
+        let (claimed, waited) = claim_against_rival(&arena, &started[..MANY]).await;
+        assert_eq!(ids(&claimed), started[MANY..][..MANY]);
+        met += usize::from(waited);
         if met >= 3 {
             return;
         }
