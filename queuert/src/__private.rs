@@ -1,7 +1,8 @@
 //! What code made by `#[derive(JobTypes)]` calls. Not public API: it changes without notice.
 
-use crate::job_type::{BlockerOf, Entry, JobType, OutputOf};
+use crate::job_type::{BlockerOf, JobType, OutputOf};
 use crate::payload::{Payload, PayloadError};
+use crate::settings::JobDefaults;
 
 /// Reads what a `J` finished with. The bound is the derived implementation, so that a type which cannot be an output
 /// is reported there and nowhere else.
@@ -14,13 +15,51 @@ pub fn blocker_name<J: JobType, A: BlockerOf<J>>() -> &'static str {
     A::NAME
 }
 
-/// The error for an output that was written by a job which ends no chain of `J`.
-pub fn no_such_end<J: Entry>(finished_by: &str, ends: &[&str]) -> PayloadError {
+/// The error for an output that was written by a job which does not end chains of this type.
+pub fn no_such_end(finished_by: &str, ends: &[&str]) -> PayloadError {
     PayloadError::new(format!(
-        "a chain of `{}` is finished by `{}`, not by `{finished_by}`",
-        J::NAME,
+        "such a chain is finished by `{}`, not by `{finished_by}`",
         ends.join("` or `")
     ))
+}
+
+/// Refuses settings that were given as expressions, which the derive cannot check, while the user's crate is compiled. The
+/// messages are those of the derive for literals.
+pub const fn check_defaults(defaults: JobDefaults) {
+    if let Some(retry) = defaults.retry {
+        assert!(
+            retry.max_attempts > 0,
+            "`max_attempts` is 0: a job needs at least one attempt"
+        );
+        assert!(
+            retry.multiplier.is_finite() && retry.multiplier >= 1.0,
+            "`multiplier` must be a finite number of at least 1"
+        );
+        assert!(
+            retry.jitter >= 0.0 && retry.jitter < 1.0,
+            "`jitter` must be at least 0 and below 1"
+        );
+        assert!(
+            retry.initial.as_nanos() <= retry.maximum.as_nanos(),
+            "the first delay is longer than the longest: lower `initial` or raise `maximum`"
+        );
+    }
+    if let Some(lease) = defaults.lease {
+        assert!(
+            lease.duration.as_millis() >= 10,
+            "a lease must last at least 10 ms, and long enough to be renewed"
+        );
+        assert!(
+            !lease.renew_every.is_zero() && lease.renew_every.as_nanos() < lease.duration.as_nanos(),
+            "the lease ends before its renewal: renew at least twice per lease"
+        );
+    }
+    if let Some(timeout) = defaults.timeout {
+        assert!(
+            !timeout.is_zero(),
+            "`timeout` is zero, so no attempt could ever succeed: leave it out for no timeout"
+        );
+    }
 }
 
 /// Reads what a variant wraps, as far as the compiler's search for dead code is concerned.

@@ -54,6 +54,7 @@ fn output_at<A: Entry>(chains: &[ChainRecord], index: usize) -> Result<A::Output
 }
 
 fn output_of<A: Entry>(chain: &ChainRecord) -> Result<A::Output, Error> {
+    chain.check_readable()?;
     if chain.type_name.as_str() != A::NAME {
         return Err(Error::TypeMismatch {
             id: chain.id.first_job(),

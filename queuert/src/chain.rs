@@ -39,6 +39,9 @@ pub struct ChainRecord {
     pub deduplication_key: Option<String>,
     /// W3C trace context of whoever started it.
     pub trace_context: Option<String>,
+    /// Which columns of the rows of its first and latest job cannot be read, and why; see
+    /// [`JobRecord::unreadable`](crate::JobRecord::unreadable). `None` for sound rows.
+    pub unreadable: Option<String>,
 }
 
 impl ChainRecord {
@@ -46,9 +49,10 @@ impl ChainRecord {
     ///
     /// # Errors
     ///
-    /// [`Error::TypeMismatch`] if it starts with another type, [`Error::Undecodable`] if its input or output is not
-    /// what the type says.
+    /// [`Error::Unreadable`] if a stored row is damaged, [`Error::TypeMismatch`] if it starts with another type,
+    /// [`Error::Undecodable`] if its input or output is not what the type says.
     pub fn typed<J: Entry>(self) -> Result<Chain<J>, Error> {
+        self.check_readable()?;
         if self.type_name.as_str() != J::NAME {
             return Err(Error::TypeMismatch {
                 id: self.id.first_job(),
@@ -68,6 +72,17 @@ impl ChainRecord {
             output,
             record: self,
         })
+    }
+
+    /// Refuses a chain of which a row is damaged.
+    pub(crate) fn check_readable(&self) -> Result<(), Error> {
+        match &self.unreadable {
+            Some(problem) => Err(Error::Unreadable {
+                id: self.id.first_job(),
+                problem: problem.clone(),
+            }),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn decode_output<J: Entry>(&self) -> Result<Option<J::Output>, Error> {

@@ -4,11 +4,17 @@ use std::time::Duration;
 
 use crate::chain::ChainHandle;
 use crate::id::ChainId;
+use crate::time::Timestamp;
 
 /// Which existing chains of the same type and key a new one would repeat.
 ///
 /// The store enforces it as a constraint: of any number of concurrent starters of one key, one starts the chain and
-/// the others get that chain, flagged as deduplicated. It covers the chain until it ends, not just its first job.
+/// the others get that chain, flagged as deduplicated. It covers the chain until it ends, not just its first job: an open
+/// chain counts in every scope, however old it is. A scope decides only which *ended* chains count as well.
+///
+/// The constraint holds at every isolation level of the caller's transaction. Where the transaction sees an older state
+/// of the store than the constraint needs (`REPEATABLE READ` and `SERIALIZABLE` on Postgres), the start fails with a
+/// [`Conflict`](crate::StateErrorKind::Conflict): roll the transaction back and run it again.
 ///
 /// ```
 /// # use queuert::{Client, Deduplication, Error, memory::MemoryState};
@@ -28,18 +34,19 @@ pub struct Deduplication {
     pub key: String,
     /// Which chains count.
     pub scope: DeduplicationScope,
-    /// Only chains created within this time count.
-    pub window: Option<Duration>,
-    /// Chains that do not count, such as the one that starts its own successor.
+    /// Chains that do not count, such as the one that starts its own successor. A new chain may be open beside these, and
+    /// beside no others.
     pub except: Vec<ChainId>,
 }
 
 /// Which chains with the key count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeduplicationScope {
-    /// Those that are blocked, pending or running.
+    /// Chains that are blocked, pending or running.
     Open,
-    /// All, also those that have ended.
+    /// Open chains, and ended chains that were created within this time.
+    Within(Duration),
+    /// All chains that are stored, open or ended.
     Any,
 }
 
@@ -52,7 +59,6 @@ impl Deduplication {
         Self {
             key: key.into(),
             scope: DeduplicationScope::Open,
-            window: None,
             except: Vec::new(),
         }
     }
@@ -65,19 +71,12 @@ impl Deduplication {
         }
     }
 
-    /// Any chain with this key that was created within the window counts, also one that has ended.
+    /// An open chain with this key counts, and an ended one if it was created within the window.
     pub fn within(key: impl Into<String>, window: Duration) -> Self {
         Self {
-            window: Some(window),
-            ..Self::forever(key)
+            scope: DeduplicationScope::Within(window),
+            ..Self::while_open(key)
         }
-    }
-
-    /// Only chains created within this time count. Default: no limit.
-    #[must_use]
-    pub fn window(mut self, window: Duration) -> Self {
-        self.window = Some(window);
-        self
     }
 
     /// Leaves a chain out, such as the one whose job starts its own successor.
@@ -92,6 +91,18 @@ impl Deduplication {
     pub fn except_ids(mut self, chains: impl IntoIterator<Item = ChainId>) -> Self {
         self.except.extend(chains);
         self
+    }
+}
+
+impl DeduplicationScope {
+    /// The earliest time of creation at which an ended chain counts, for a start at `now`; `None` if no ended chain counts.
+    /// Open chains count whatever it is. For adapters.
+    pub fn ended_since(self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Open => None,
+            Self::Within(window) => Some(now.saturating_sub(window)),
+            Self::Any => Some(Timestamp::from_micros(i64::MIN)),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Nothing here may be announced before the commit, and nothing at all after a rollback; a savepoint that is rolled
 //! back takes with it what was added since.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use crate::adapter::{Applied, Commit, Notice, UnblockedJob};
@@ -16,6 +17,8 @@ pub(crate) struct Effects {
     notices: Vec<Notice>,
     events: Vec<Event>,
     spans: Vec<(HeldSpan, Commit)>,
+    /// A job that exists if and only if the transaction has committed.
+    witness: Option<JobId>,
     hub: EventHub,
 }
 
@@ -34,6 +37,7 @@ pub(crate) struct Mark {
     notices: usize,
     events: usize,
     spans: usize,
+    witness: Option<JobId>,
 }
 
 impl Effects {
@@ -43,6 +47,7 @@ impl Effects {
             notices: Vec::new(),
             events: Vec::new(),
             spans: Vec::new(),
+            witness: None,
             hub: hub.clone(),
         }
     }
@@ -109,7 +114,7 @@ impl Effects {
                     // It was handed over: nobody else can have it.
                     Some(JobStatus::Running) => {}
                     Some(_) => self.jobs_available(&type_name, 1),
-                    // The answer was lost, and with it whether the job waits for others: nothing may be said of it.
+                    // An adapter that does not say: nothing may be said of the job.
                     None => {}
                 }
             }
@@ -164,6 +169,7 @@ impl Effects {
             notices: self.notices.len(),
             events: self.events.len(),
             spans: self.spans.len(),
+            witness: self.witness,
         }
     }
 
@@ -171,6 +177,17 @@ impl Effects {
         self.notices.truncate(mark.notices);
         self.events.truncate(mark.events);
         self.spans.truncate(mark.spans);
+        self.witness = mark.witness;
+    }
+
+    /// Notes a job that the transaction creates under an id that this library has just made: it tells whether the
+    /// transaction has committed if the store's answer to the commit is lost.
+    pub(crate) fn witnessed_by(&mut self, job: JobId) {
+        self.witness.get_or_insert(job);
+    }
+
+    pub(crate) fn witness(&self) -> Option<JobId> {
+        self.witness
     }
 
     /// After the commit: ends the spans, emits the events, and returns the notices, with those of one job type added up.
@@ -187,17 +204,16 @@ impl Effects {
     /// Takes the notices out, with those of one job type added up.
     pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
         let mut notices: Vec<Notice> = Vec::new();
-        // Where each type is, in order of first mention; transactions touch few types.
-        let mut places: Vec<(TypeName, usize)> = Vec::new();
+        let mut places: HashMap<TypeName, usize> = HashMap::new();
         for notice in std::mem::take(&mut self.notices) {
             if let Notice::JobsAvailable { type_name, count } = &notice {
-                if let Some((_, place)) = places.iter().find(|(known, _)| known == type_name) {
+                if let Some(place) = places.get(type_name) {
                     if let Some(Notice::JobsAvailable { count: total, .. }) = notices.get_mut(*place) {
                         *total += count;
                     }
                     continue;
                 }
-                places.push((type_name.clone(), notices.len()));
+                places.insert(type_name.clone(), notices.len());
             }
             notices.push(notice);
         }

@@ -25,8 +25,24 @@ pub enum Error {
     /// No such chain: it never existed or was deleted.
     #[error("chain {0} was not found: it was deleted, or the transaction that started it has not been committed")]
     ChainNotFound(ChainId),
+    /// The chain stands at a job of another type than the one to be opened: it has not come to that yet, or has gone on.
+    #[error(
+        "chain {chain} stands at a job of type `{actual}`, not `{expected}`: it has not come there yet, or has gone on; look \
+         at it with `get_chain`, and open it when it is there"
+    )]
+    AtAnotherJob {
+        /// The chain.
+        chain: ChainId,
+        /// The type of job that the caller asked for.
+        expected: TypeName,
+        /// The type of the chain's current job.
+        actual: TypeName,
+    },
     /// The job or chain is of another type than the caller said.
-    #[error("job {id} is of type `{actual}`, not `{expected}`")]
+    #[error(
+        "job {id} is of type `{actual}`, not `{expected}`; name the type `{actual}`, or use the id of a chain or job of type \
+         `{expected}`"
+    )]
     TypeMismatch {
         /// The job, or the first job of the chain.
         id: JobId,
@@ -34,6 +50,14 @@ pub enum Error {
         expected: TypeName,
         /// The type that is stored.
         actual: TypeName,
+    },
+    /// The stored row of a job is damaged: something other than this library wrote it, or the database lost a part of it.
+    #[error("the row of job {id} cannot be read: {problem}; mend the row and retry the chain, or delete the chain")]
+    Unreadable {
+        /// The job whose row it is.
+        id: JobId,
+        /// The columns, and what is wrong with each.
+        problem: String,
     },
     /// A stored input or output is not what its type says.
     #[error(
@@ -49,8 +73,8 @@ pub enum Error {
         /// What the decoder said.
         message: String,
     },
-    /// A value could not be written as JSON.
-    #[error("the {part} of `{type_name}` cannot be written as JSON: {message}")]
+    /// A value cannot be written as JSON, or could not be read back.
+    #[error("the {part} of `{type_name}` cannot be stored as JSON: {message}")]
     Unencodable {
         /// Its type.
         type_name: TypeName,
@@ -73,7 +97,10 @@ pub enum Error {
         chain: ChainId,
     },
     /// A job would wait for its own chain, directly or through others.
-    #[error("job {job} cannot wait for chain {chain}: that chain waits for the chain of this job")]
+    #[error(
+        "job {job} cannot wait for chain {chain}: that chain waits for the chain of this job; leave {chain} out of the \
+         blockers, or start a chain of its own for this job"
+    )]
     BlockerCycle {
         /// The job that was to be created.
         job: JobId,
@@ -81,7 +108,10 @@ pub enum Error {
         chain: ChainId,
     },
     /// A stored job has fewer blockers than its type declares.
-    #[error("blocker number {index} is missing: the job type declares a chain of `{expected}` there")]
+    #[error(
+        "blocker number {index} is missing: the job type declares a chain of `{expected}` there; deploy a build that declares \
+         the blockers with which the job was created, or cancel the chain and start it again"
+    )]
     BlockerMissing {
         /// The place in the declaration, from zero.
         index: usize,
@@ -92,7 +122,9 @@ pub enum Error {
     #[error("chain {} is a blocker of job {}{}; delete the dependent chains too, or let them end", .0[0].chain, .0[0].job, Others(.0.len() - 1))]
     BlockerReference(Vec<BlockerReference>),
     /// Only a pending job can be triggered.
-    #[error("job {job} is {status}; only a pending job can be triggered")]
+    #[error(
+        "job {job} is {status}; only a pending job can be triggered: let it run, or `retry` its chain if that is dead or cancelled"
+    )]
     NotTriggerable {
         /// The job.
         job: JobId,
@@ -100,7 +132,9 @@ pub enum Error {
         status: JobStatus,
     },
     /// The chain has ended, so it can be neither completed nor cancelled.
-    #[error("chain {chain} is {status}, it cannot be changed any more")]
+    #[error(
+        "chain {chain} is {status}, it cannot be changed any more; look at it with `get_chain`, or start another chain"
+    )]
     ChainEnded {
         /// The chain.
         chain: ChainId,
@@ -108,13 +142,21 @@ pub enum Error {
         status: JobStatus,
     },
     /// Only a dead or cancelled chain can be retried.
-    #[error("chain {chain} is {status}; only a dead or cancelled chain can be retried")]
+    #[error(
+        "chain {chain} is {status}; only a dead or cancelled chain can be retried: wait for it if it is open, start another chain if it is completed"
+    )]
     NotRetryable {
         /// The chain.
         chain: ChainId,
         /// Its status.
         status: JobStatus,
     },
+    /// The store has lost the state of the chain's latest job, which something other than this library must have deleted. The
+    /// chain can only be deleted.
+    #[error(
+        "chain {0} has lost the state of its latest job in the store, so it can neither run nor be changed; delete it"
+    )]
+    ChainDamaged(ChainId),
     /// A chain cannot be retried while another open chain has its deduplication key.
     #[error(
         "chain {chain} cannot be retried: the open chain {holder} has its deduplication key; wait for that one or cancel it"
@@ -150,12 +192,42 @@ pub enum Error {
         latest: Option<Box<JobRecord>>,
     },
     /// The attempt no longer holds its job: nothing that it writes can be committed.
-    #[error("the attempt lost job {job}: {reason}; nothing that it wrote was committed")]
+    #[error(
+        "the attempt lost job {job}: {reason}; nothing that it wrote was committed, so return the error from the processor, \
+         and the worker ends the attempt"
+    )]
     LeaseLost {
         /// The job.
         job: JobId,
         /// Why.
         reason: AbortReason,
+    },
+    /// One item of a batch was refused, so nothing was done for any of them.
+    #[error("item {index} of the batch, {id}, was refused, so nothing was done for any: {source}")]
+    InBatch {
+        /// The place of the item in the batch, from zero.
+        index: usize,
+        /// The job, or the first job of the chain. For a chain that was to be started without an id of the caller's it is
+        /// one that the client chose.
+        id: JobId,
+        /// Why.
+        #[source]
+        source: Box<Error>,
+    },
+    /// The transaction can only be rolled back.
+    #[error("the transaction cannot be used any more: {0}")]
+    TransactionUnusable(TransactionFault),
+    /// The attempt has a transaction open, and a second one would wait for the locks of the first for ever.
+    #[error(
+        "the attempt of job {job} has an open transaction, and a second one would wait for its locks: {}",
+        if *.written { "the completion is written in it, so return it from the processor, or drop it to roll back" }
+        else { "use the open one, or end it first with `rollback`" }
+    )]
+    TransactionOpen {
+        /// The job.
+        job: JobId,
+        /// Whether the completion of the attempt is written in the open transaction.
+        written: bool,
     },
     /// Something was asked for that cannot be: a setting, a key, a name, a limit.
     #[error("{what}: {problem}")]
@@ -186,10 +258,10 @@ pub enum Error {
         provided: Vec<&'static str>,
     },
     /// The state adapter failed.
-    #[error("the state adapter failed")]
+    #[error("the store failed; the cause says what to do")]
     State(#[source] StateError),
     /// The notify adapter failed.
-    #[error("the notify adapter failed")]
+    #[error("the notify adapter failed, so jobs are found by polling; the cause says what to do")]
     Notify(#[source] NotifyError),
 }
 
@@ -203,9 +275,36 @@ impl Error {
         }
     }
 
+    /// That of an item of a batch.
+    pub(crate) fn in_batch(self, index: usize, id: JobId) -> Self {
+        let source = Box::new(self);
+        Self::InBatch { index, id, source }
+    }
+
+    /// The error of the only item of a batch.
+    pub(crate) fn alone(self) -> Self {
+        match self {
+            Self::InBatch { source, .. } => *source,
+            error => error,
+        }
+    }
+
+    /// Whether no repetition with the same values can succeed, whatever else happens in the store.
+    fn is_permanent(&self) -> bool {
+        match self {
+            Self::BlockerCycle { .. }
+            | Self::BlockerMissing { .. }
+            | Self::TypeMismatch { .. }
+            | Self::Unencodable { .. } => true,
+            Self::InBatch { source, .. } => source.is_permanent(),
+            _ => false,
+        }
+    }
+
     /// Whether trying again later may help.
     pub fn is_transient(&self) -> bool {
         match self {
+            Self::InBatch { source, .. } => source.is_transient(),
             Self::State(error) => matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict),
             Self::Notify(_) | Self::WaitTimeout { .. } => true,
             _ => false,
@@ -241,6 +340,32 @@ impl fmt::Display for Because<'_> {
     }
 }
 
+/// Why a transaction can only be rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransactionFault {
+    /// The future of a request in it, or of a savepoint, was dropped before it was complete.
+    #[error(
+        "the future of a request in it was dropped before the request was complete, and half of it may be written; roll the \
+         transaction back, or to a savepoint from before the request, and await what runs in a transaction to its end"
+    )]
+    Interrupted,
+    /// The store failed in the middle of a request.
+    #[error(
+        "the store failed in the middle of a request in it, and half of the request may be written; roll the transaction \
+         back, or to a savepoint from before the request, and run it again"
+    )]
+    Failed,
+    /// It has ended without [`Transaction::commit`](crate::Transaction::commit) or
+    /// [`Transaction::rollback`](crate::Transaction::rollback).
+    #[error(
+        "it has ended already: the store rolled it back because of an error (a full disk, `INSERT OR ROLLBACK`, \
+         `RAISE(ROLLBACK)`), or `COMMIT` or `ROLLBACK` was executed on its connection; nothing more is written in it, run it \
+         again from the beginning and end it with `commit` or `rollback` only"
+    )]
+    Ended,
+}
+
 /// A job that keeps a chain from being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockerReference {
@@ -251,7 +376,10 @@ pub struct BlockerReference {
 }
 
 /// What a state adapter fails with: the answer to "may I try again?", and the driver's error.
-#[derive(Debug, thiserror::Error)]
+///
+/// `{:?}` shows the messages of all sources, and not what their own `Debug` shows: a driver's has the row that the database
+/// refused, with all its columns.
+#[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct StateError {
     kind: StateErrorKind,
@@ -267,10 +395,23 @@ pub enum StateErrorKind {
     Transient,
     /// The transaction collided with another one (deadlock, serialisation); run it again.
     Conflict,
-    /// The store refuses: wrong credentials, missing rights, wrong schema. A person must act.
+    /// The store refuses: wrong credentials, missing rights, wrong schema, a damaged or read-only database. A person must
+    /// act. Workers keep what they have to write until that person has.
     Misconfigured,
-    /// A row is not what it should be.
+    /// One row is not what it should be, or one value cannot be stored. Trying again does not help, and no other row is
+    /// concerned: the only kind after which a worker stops trying to write the end of an attempt.
     Corrupt,
+    /// The transaction has ended before: the store rolled it back because of an error, or a statement of the caller's
+    /// ended it. Nothing was written by the verb, and the transaction was not committed by it.
+    TransactionEnded,
+}
+
+impl StateErrorKind {
+    /// Whether the failure is that of one row or value, so that trying again cannot help. Everything else concerns the
+    /// store, and passes when the store answers again or a person has acted.
+    pub const fn concerns_one_row(self) -> bool {
+        matches!(self, Self::Corrupt)
+    }
 }
 
 impl StateError {
@@ -296,8 +437,8 @@ impl StateError {
     }
 }
 
-/// What a notify adapter fails with.
-#[derive(Debug, thiserror::Error)]
+/// What a notify adapter fails with. `{:?}` shows the messages of all sources.
+#[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct NotifyError {
     message: String,
@@ -323,6 +464,9 @@ impl NotifyError {
 
 /// Why an attempt failed. Any error becomes one through `?`, and means: retry by policy.
 ///
+/// An [`Error`] that no retry can mend is a fatal one, and the job is dead at once: [`Error::BlockerCycle`],
+/// [`Error::BlockerMissing`], [`Error::TypeMismatch`] and [`Error::Unencodable`].
+///
 /// It deliberately does not implement [`std::error::Error`]: that is what lets every error convert into it.
 ///
 /// ```
@@ -343,7 +487,8 @@ impl NotifyError {
 ///     }
 /// }
 /// ```
-#[derive(Debug)]
+///
+/// `{:?}` shows the messages of all sources, as [`report`](Self::report) does.
 pub struct JobError {
     pub(crate) verdict: Verdict,
     source: BoxError,
@@ -403,19 +548,26 @@ impl JobError {
 
     /// The whole source chain as text, as it is stored with the job: at most 10,000 characters.
     pub fn report(&self) -> String {
-        let mut report = self.source.to_string();
-        let mut next = self.source.source();
-        while let Some(cause) = next {
-            let text = cause.to_string();
-            // Some errors print their source as well; saying it twice helps nobody.
-            if !report.contains(&text) {
-                report.push_str(": ");
-                report.push_str(&text);
-            }
-            next = cause.source();
-        }
-        shorten(report)
+        shorten(cause_chain(&*self.source))
     }
+}
+
+/// An error with all its sources as text. Some errors print their source as well; what has been said is not repeated.
+pub(crate) fn cause_chain(error: &(dyn StdError + 'static)) -> String {
+    let mut report = error.to_string();
+    let mut before = report.clone();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        // At its end, as `…: {source}` puts it: a text that merely holds the same words says something else.
+        if !before.ends_with(&text) {
+            report.push_str(": ");
+            report.push_str(&text);
+        }
+        before = text;
+        next = cause.source();
+    }
+    report
 }
 
 const MAX_REPORT_LENGTH: usize = 10_000;
@@ -441,6 +593,7 @@ impl<E: Into<BoxError>> From<E> for JobError {
         // A lost lease stays one on its way through a processor's `?`, so that nothing is written for it.
         let verdict = match source.downcast_ref::<Error>() {
             Some(Error::LeaseLost { reason, .. }) => Verdict::LeaseLost(*reason),
+            Some(error) if error.is_permanent() => Verdict::Fatal,
             _ => Verdict::RetryByPolicy,
         };
         Self { verdict, source }
@@ -455,10 +608,33 @@ mod tests {
     #[error("outer")]
     struct Outer(#[source] std::io::Error);
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("write failed: {0}")]
+    struct Twice(#[source] Outer);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the statement_timeout was reached")]
+    struct Limit(#[source] std::io::Error);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("a row breaks a rule")]
+    struct Refused {
+        row: &'static str,
+    }
+
     #[test]
     fn a_report_holds_the_whole_source_chain_once() {
         let error = JobError::from(Outer(std::io::Error::other("disk on fire")));
         assert_eq!(error.report(), "outer: disk on fire");
+        // An error that prints its source as well, as many drivers do.
+        let twice = Twice(Outer(std::io::Error::other("disk on fire")));
+        assert_eq!(JobError::from(twice).report(), "write failed: outer: disk on fire");
+        // A source whose words merely occur in what was said is another thing to say.
+        let within = Limit(std::io::Error::other("timeout"));
+        assert_eq!(
+            JobError::from(within).report(),
+            "the statement_timeout was reached: timeout"
+        );
         assert_eq!(JobError::from("plain text").report(), "plain text");
         assert_eq!(JobError::from(AbortReason::Shutdown).report(), "the worker is stopping");
     }
@@ -474,8 +650,22 @@ mod tests {
     fn debug_shows_the_message_and_its_sources() {
         let error = StateError::new(StateErrorKind::Transient, "the database cannot be reached");
         let error = Error::State(error.with_source("connection refused"));
-        let shown = "State: the state adapter failed: the database cannot be reached: connection refused";
+        let shown =
+            "State: the store failed; the cause says what to do: the database cannot be reached: connection refused";
         assert_eq!(format!("{error:?}"), shown);
+        // Whatever the `Debug` of a source shows.
+        let (refused, shown) = (
+            || Refused { row: "secret" },
+            "the database refused it: a row breaks a rule",
+        );
+        let state = StateError::new(StateErrorKind::Corrupt, "the database refused it").with_source(refused());
+        assert_eq!(format!("{state:?}"), format!("StateError(Corrupt): {shown}"));
+        let notify = NotifyError::new("the database refused it").with_source(refused());
+        assert_eq!(format!("{notify:?}"), format!("NotifyError: {shown}"));
+        assert_eq!(
+            format!("{:?}", JobError::from(state)),
+            format!("JobError(RetryByPolicy): {shown}")
+        );
         assert_eq!(
             format!("{:?}", Error::NoProcessor),
             format!("NoProcessor: {}", Error::NoProcessor)
@@ -489,5 +679,24 @@ mod tests {
         let error = JobError::from(Error::LeaseLost { job, reason });
         assert_eq!(error.lease_lost(), Some(reason));
         assert_eq!(JobError::from("x").lease_lost(), None);
+    }
+
+    #[test]
+    fn an_error_that_no_retry_can_mend_is_fatal_behind_the_question_mark() {
+        let job = JobId::from_uuid(uuid::Uuid::nil());
+        let chain = job.as_chain();
+        let cycle = || Error::BlockerCycle { job, chain };
+        assert!(JobError::from(cycle()).is_fatal());
+        assert!(JobError::from(cycle().in_batch(3, job)).is_fatal());
+        // The chain may be committed a moment later.
+        assert!(!JobError::from(Error::BlockerNotFound { job, chain }).is_fatal());
+        assert!(!JobError::from(Error::JobNotFound(job).in_batch(0, job)).is_fatal());
+        let (expected, actual) = (TypeName::from("pay"), TypeName::from("pick"));
+        let early = Error::AtAnotherJob {
+            chain,
+            expected,
+            actual,
+        };
+        assert!(!JobError::from(early).is_fatal(), "the chain may come there");
     }
 }

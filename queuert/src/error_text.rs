@@ -1,21 +1,33 @@
 //! The words of errors: what a newcomer needs to read, wherever the error is shown.
 
-use std::error::Error as StdError;
 use std::fmt;
 
-use crate::error::Error;
+use crate::error::{Error, JobError, NotifyError, StateError, cause_chain};
 use crate::job::{JobRecord, JobStatus};
 
 /// What the compiler's own `Debug` would leave out is what a newcomer needs: the message.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {self}", self.variant())?;
-        let mut next = StdError::source(self);
-        while let Some(cause) = next {
-            write!(f, ": {cause}")?;
-            next = cause.source();
-        }
-        Ok(())
+        write!(f, "{}: {}", self.variant(), cause_chain(self))
+    }
+}
+
+/// The `Debug` of a driver's error may have the row that the database refused, and so a payload: its message has not.
+impl fmt::Debug for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StateError({:?}): {}", self.kind(), cause_chain(self))
+    }
+}
+
+impl fmt::Debug for NotifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NotifyError: {}", cause_chain(self))
+    }
+}
+
+impl fmt::Debug for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobError({:?}): {}", self.verdict, self.report())
     }
 }
 
@@ -24,7 +36,9 @@ impl Error {
         match self {
             Self::JobNotFound(_) => "JobNotFound",
             Self::ChainNotFound(_) => "ChainNotFound",
+            Self::AtAnotherJob { .. } => "AtAnotherJob",
             Self::TypeMismatch { .. } => "TypeMismatch",
+            Self::Unreadable { .. } => "Unreadable",
             Self::Undecodable { .. } => "Undecodable",
             Self::Unencodable { .. } => "Unencodable",
             Self::IdTaken(_) => "IdTaken",
@@ -36,10 +50,14 @@ impl Error {
             Self::ChainEnded { .. } => "ChainEnded",
             Self::NotRetryable { .. } => "NotRetryable",
             Self::KeyTaken { .. } => "KeyTaken",
+            Self::ChainDamaged(_) => "ChainDamaged",
             Self::ChainDead { .. } => "ChainDead",
             Self::ChainCancelled(_) => "ChainCancelled",
             Self::WaitTimeout { .. } => "WaitTimeout",
             Self::LeaseLost { .. } => "LeaseLost",
+            Self::InBatch { .. } => "InBatch",
+            Self::TransactionUnusable(_) => "TransactionUnusable",
+            Self::TransactionOpen { .. } => "TransactionOpen",
             Self::Invalid { .. } => "Invalid",
             Self::DuplicateProcessor(_) => "DuplicateProcessor",
             Self::NoProcessor => "NoProcessor",

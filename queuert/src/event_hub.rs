@@ -12,6 +12,7 @@ use tokio::sync::{broadcast, mpsc};
 use crate::adapter::{AttemptSpan, Commit, CommitSpan, Delivery, ObservabilityAdapter};
 use crate::event::{AttemptOutcome, Event};
 use crate::event_log;
+use crate::log_limit::LogLimit;
 
 /// Events that a slow listener may be behind before it misses some.
 const BACKLOG: usize = 4_096;
@@ -26,6 +27,8 @@ pub(crate) struct EventHub {
     stream: broadcast::Sender<Event>,
     /// How many read the stream. The channel knows too, behind a lock, and every job asks.
     readers: Arc<AtomicUsize>,
+    /// Which lines of `tracing` are written.
+    limit: Arc<LogLimit>,
 }
 
 impl fmt::Debug for EventHub {
@@ -45,6 +48,7 @@ impl EventHub {
             queue,
             stream: broadcast::Sender::new(BACKLOG),
             readers: Arc::default(),
+            limit: Arc::default(),
         }
     }
 
@@ -72,7 +76,7 @@ impl EventHub {
 
     pub(crate) fn emit(&self, event: Event) {
         // A subscriber is code of somebody else's too.
-        let _ = contained(|| event_log::log(&event));
+        let _ = contained(|| event_log::log(&event, &self.limit));
         match (&self.queue, &self.adapter) {
             (Some(queue), _) => queue.push(event.clone()),
             (None, Some(adapter)) => {

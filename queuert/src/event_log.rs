@@ -2,11 +2,15 @@
 //!
 //! Errors are for what needs a person, warnings for what the library copes with, `info` for what happens once in a
 //! while or because somebody asked for it, `debug` for the life of every job, `trace` for its leases. Workers that have
-//! nothing to do say nothing.
+//! nothing to do say nothing, and an outage is told of once per cause, with how many lines were left out.
 
-use tracing::{Level, debug, enabled, error, info, trace, warn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tracing::span::Entered;
+use tracing::{Level, Span, debug, enabled, error, info, trace, warn};
 
 use crate::event::{AttemptInfo, AttemptOutcome, Event};
+use crate::log_limit::LogLimit;
 use crate::worker::AbortReason;
 
 /// Whether there is a subscriber that wants anything. Without one this is the load of one number.
@@ -19,17 +23,45 @@ pub(crate) fn is_detailed() -> bool {
     enabled!(target: "queuert", Level::DEBUG)
 }
 
-/// The span of an attempt: the processor's own lines carry its fields.
-pub(crate) fn attempt_span(attempt: &AttemptInfo) -> tracing::Span {
-    tracing::info_span!(
-        target: "queuert",
-        "attempt",
-        job_id = %attempt.job.id,
-        job_type = attempt.job.type_name.as_str(),
-        chain_id = %attempt.job.chain_id,
-        attempt = attempt.attempt,
-        worker = attempt.worker.as_str(),
-    )
+/// The span of an attempt: the processor's own lines carry its fields, and so does the line that says how it ended.
+///
+/// A subscriber is code of somebody else's: its panics do not reach the worker.
+#[derive(Debug)]
+pub(crate) struct LogSpan(Span);
+
+impl LogSpan {
+    pub(crate) fn new(attempt: &AttemptInfo) -> Self {
+        let span = || {
+            // A target of its own: a layer that exports spans can leave it out while others keep its fields.
+            tracing::info_span!(
+                target: "queuert::span",
+                "attempt",
+                job_id = %attempt.job.id,
+                job_type = attempt.job.type_name.as_str(),
+                chain_id = %attempt.job.chain_id,
+                attempt = attempt.attempt,
+                worker = attempt.worker.as_str(),
+            )
+        };
+        Self(catch_unwind(AssertUnwindSafe(span)).unwrap_or_else(|_| Span::none()))
+    }
+
+    /// Enters it while a processor is polled, which contains panics by itself.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        self.0.enter()
+    }
+
+    /// Ends it, with the last words of the attempt inside.
+    pub(crate) fn end(&mut self, last_words: impl FnOnce()) {
+        let span = std::mem::replace(&mut self.0, Span::none());
+        if span.is_disabled() {
+            return last_words();
+        }
+        let entered = catch_unwind(AssertUnwindSafe(|| span.enter()));
+        last_words();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(entered)));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(span)));
+    }
 }
 
 macro_rules! about_job {
@@ -62,7 +94,7 @@ macro_rules! about_attempt {
     };
 }
 
-pub(crate) fn log(event: &Event) {
+pub(crate) fn log(event: &Event, limit: &LogLimit) {
     if !is_on() {
         return;
     }
@@ -71,13 +103,24 @@ pub(crate) fn log(event: &Event) {
             info!(target: "queuert", worker = worker.as_str(), concurrency, "workers started");
         }
         Event::WorkerDegraded { worker, error } => {
-            warn!(target: "queuert", worker = worker.as_str(), error = &**error, "the store fails; trying on");
+            // The failed call has a line of its own, one for all workers of the process.
+            debug!(target: "queuert", worker = worker.as_str(), error = &**error, "the workers wait for the store");
         }
         Event::WorkerRecovered { worker } => {
-            info!(target: "queuert", worker = worker.as_str(), "the store answers again");
+            if let Some(lines) = limit.store_answers() {
+                info!(
+                    target: "queuert",
+                    worker = worker.as_str(),
+                    lines_left_out = lines.left_out,
+                    "the store answers again"
+                );
+            }
         }
         Event::WorkerStopping { worker } => info!(target: "queuert", worker = worker.as_str(), "workers are stopping"),
-        Event::WorkerStopped { worker } => info!(target: "queuert", worker = worker.as_str(), "workers stopped"),
+        Event::WorkerStopped { worker } => {
+            let lines_left_out = limit.stopped().left_out;
+            info!(target: "queuert", worker = worker.as_str(), lines_left_out, "workers stopped");
+        }
         Event::ChainCreated { chain, type_name } => about_chain!(debug, chain, type_name, "chain created"),
         Event::ChainDeduplicated { chain, type_name } => about_chain!(debug, chain, type_name, "chain deduplicated"),
         Event::ChainCompleted { chain, type_name, .. } => about_chain!(debug, chain, type_name, "chain completed"),
@@ -99,12 +142,15 @@ pub(crate) fn log(event: &Event) {
         Event::JobDead { job, error, .. } => about_job!(error, job, error = error.as_str(), "job died"),
         Event::JobCancelled(job) => about_job!(debug, job, "job cancelled"),
         Event::JobReaped { job, owner, .. } => {
-            about_job!(
-                warn,
-                job,
-                owner = owner.as_str(),
-                "the lease of a job had expired, and was taken"
-            );
+            if let Some(lines) = limit.job_suffers("job reaped") {
+                about_job!(
+                    warn,
+                    job,
+                    owner = owner.as_str(),
+                    lines_left_out = lines.left_out,
+                    "the lease of a job had expired, and was taken"
+                );
+            }
         }
         Event::AttemptStarted(attempt) => about_attempt!(debug, attempt, "attempt started"),
         Event::AttemptTimedOut { attempt, timeout } => about_attempt!(warn, attempt, ?timeout, "attempt timed out"),
@@ -116,17 +162,39 @@ pub(crate) fn log(event: &Event) {
         Event::LeaseRenewed { attempt, until } => about_attempt!(trace, attempt, %until, "lease renewed"),
         Event::LeaseLost { attempt, reason } => match reason {
             AbortReason::TakenByAnotherWorker | AbortReason::Error => {
-                about_attempt!(warn, attempt, reason = reason.as_str(), "lease lost");
+                if let Some(lines) = limit.job_suffers("lease lost") {
+                    let lines_left_out = lines.left_out;
+                    about_attempt!(warn, attempt, reason = reason.as_str(), lines_left_out, "lease lost");
+                }
             }
             _ => about_attempt!(info, attempt, reason = reason.as_str(), "lease lost"),
         },
         Event::StateFailed { operation, error } => {
-            warn!(target: "queuert", operation, error = &**error, "a call to the store failed");
+            if let Some(lines) = limit.store_failed(error) {
+                warn!(
+                    target: "queuert",
+                    operation,
+                    error = &**error,
+                    lines_left_out = lines.left_out,
+                    "a call to the store failed; the workers retry it"
+                );
+            }
         }
-        Event::MaintenanceFinding { finding, .. } => warn!(target: "queuert", "{finding}"),
-        Event::Advice { advice } => warn!(target: "queuert", "{advice}"),
+        Event::MaintenanceFinding { finding: text, .. } | Event::Advice { advice: text } => {
+            if let Some(lines) = limit.advice(text) {
+                warn!(target: "queuert", lines_left_out = lines.left_out, "{text}");
+            }
+        }
         Event::NotifyFailed { operation, error } => {
-            warn!(target: "queuert", operation, error = &**error, "a call to the notify adapter failed");
+            if let Some(lines) = limit.notify_failed(error) {
+                warn!(
+                    target: "queuert",
+                    operation,
+                    error = &**error,
+                    lines_left_out = lines.left_out,
+                    "a call to the notify adapter failed; jobs are found by polling meanwhile"
+                );
+            }
         }
         // Figures are not for reading line by line.
         Event::QueuesSampled { .. } | Event::EventsMissed { .. } => {}

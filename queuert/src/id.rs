@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::__task::Lock;
 use crate::time::Timestamp;
 
 macro_rules! uuid_newtype {
@@ -137,7 +138,7 @@ impl fmt::Debug for WorkerId {
 /// Where ids and jitter come from: the operating system, or a seed when a test wants to see the same run twice.
 #[derive(Clone, Debug)]
 pub(crate) struct Entropy {
-    seeded: Option<Arc<Mutex<Seeded>>>,
+    seeded: Option<Arc<Lock<Seeded>>>,
 }
 
 #[derive(Debug)]
@@ -153,7 +154,7 @@ impl Entropy {
 
     pub(crate) fn seeded(seed: u64) -> Self {
         Self {
-            seeded: Some(Arc::new(Mutex::new(Seeded {
+            seeded: Some(Arc::new(Lock::new(Seeded {
                 random: fastrand::Rng::with_seed(seed),
                 counter: 0,
             }))),
@@ -165,11 +166,11 @@ impl Entropy {
         match &self.seeded {
             None => {
                 let context = &*V7_CONTEXT;
-                let mut clock = context.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut clock = context.lock();
                 (0..count).map(|_| clock.next()).collect()
             }
             Some(seeded) => {
-                let mut seeded = seeded.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seeded = seeded.lock();
                 (0..count)
                     .map(|_| {
                         seeded.counter += 1;
@@ -208,7 +209,7 @@ impl Entropy {
         let unit = match &self.seeded {
             None => fastrand::f64(),
             Some(seeded) => {
-                let mut seeded = seeded.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seeded = seeded.lock();
                 seeded.random.f64()
             }
         };
@@ -230,8 +231,8 @@ fn short(id: Uuid) -> String {
     text
 }
 
-static V7_CONTEXT: std::sync::LazyLock<Mutex<V7Clock>> = std::sync::LazyLock::new(|| {
-    Mutex::new(V7Clock {
+static V7_CONTEXT: std::sync::LazyLock<Lock<V7Clock>> = std::sync::LazyLock::new(|| {
+    Lock::new(V7Clock {
         millis: 0,
         counter: 0,
         random: fastrand::Rng::new(),

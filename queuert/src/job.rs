@@ -206,7 +206,8 @@ pub struct JobRecord {
     pub max_attempts: Option<u32>,
     /// When it was created.
     pub created_at: Timestamp,
-    /// The earliest time for the next attempt.
+    /// The earliest time for the next attempt. It decides the place in line too, unless the job was taken back from a process
+    /// that died: then it keeps the place that it had.
     pub scheduled_at: Timestamp,
     /// When the latest attempt was claimed.
     pub started_at: Option<Timestamp>,
@@ -222,6 +223,10 @@ pub struct JobRecord {
     pub deduplication_key: Option<String>,
     /// W3C trace context of whoever created it.
     pub trace_context: Option<String>,
+    /// Which columns of the stored row cannot be read, and why: the row was damaged or changed by hand. `None` for a sound
+    /// row. The fields for such columns have neutral values. A worker does not run the job: the job is dead with an error
+    /// that repeats this text. Mend the row and retry the chain, or delete the chain.
+    pub unreadable: Option<String>,
 }
 
 impl JobRecord {
@@ -229,8 +234,12 @@ impl JobRecord {
     ///
     /// # Errors
     ///
-    /// [`Error::TypeMismatch`] if it is of another type, [`Error::Undecodable`] if its input is not a `J`.
+    /// [`Error::Unreadable`] if the stored row is damaged, [`Error::TypeMismatch`] if it is of another type,
+    /// [`Error::Undecodable`] if its input is not a `J`.
     pub fn typed<J: JobType>(self) -> Result<Job<J>, Error> {
+        if let Some(problem) = self.unreadable {
+            return Err(Error::Unreadable { id: self.id, problem });
+        }
         if self.type_name.as_str() != J::NAME {
             return Err(Error::TypeMismatch {
                 id: self.id,

@@ -47,7 +47,7 @@ pub trait JobInput: Sized + Send + Sync + 'static {
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {
     fn encode(&self) -> Result<Payload, PayloadError> {
-        Payload::encode(self)
+        Payload::encode_own(self)
     }
 
     fn decode(stored: &Payload) -> Result<Self, PayloadError> {
@@ -82,7 +82,7 @@ pub trait JobOutput: Sized + Send + Sync + 'static {
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {
     fn encode(&self) -> Result<Payload, PayloadError> {
-        Payload::encode(self)
+        Payload::encode_own(self)
     }
 
     fn decode(stored: &Payload) -> Result<Self, PayloadError> {

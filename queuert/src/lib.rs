@@ -126,6 +126,8 @@
 
 #[doc(hidden)]
 pub mod __private;
+#[doc(hidden)]
+pub mod __task;
 pub mod adapter;
 mod blockers;
 mod chain;
@@ -141,6 +143,7 @@ mod graph;
 mod id;
 mod job;
 mod job_type;
+mod log_limit;
 pub mod memory;
 pub mod middleware;
 mod pagination;
@@ -157,7 +160,7 @@ pub use blockers::{BlockerSpec, Blockers, Many, One};
 pub use chain::{Chain, ChainHandle, ChainRecord, ChainRef, Started};
 pub use client::{Client, ClientBuilder, ForeignTransaction, HeldEffects, OpenJob, Transaction, TransactionScope};
 pub use deduplication::{Deduplication, DeduplicationScope};
-pub use error::{BlockerReference, Error, JobError, NotifyError, StateError, StateErrorKind};
+pub use error::{BlockerReference, Error, JobError, NotifyError, StateError, StateErrorKind, TransactionFault};
 pub use event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
 pub use event_hub::EventStream;
 pub use graph::{Graph, GraphBlockers, GraphType};
@@ -166,7 +169,7 @@ pub use job::{AttemptError, Job, JobRecord, JobStatus, Lease, TypeName};
 pub use job_type::{
     AwaitedBy, BlockerOf, ContinuationOf, Entry, JobInput, JobOutput, JobType, JobTypes, OutputOf, Unblocked,
 };
-pub use pagination::{Cursor, Page};
+pub use pagination::{Cursor, FollowedPage, Page};
 pub use payload::{Payload, PayloadError};
 /// ```
 /// # use serde::{Deserialize, Serialize};

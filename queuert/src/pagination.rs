@@ -2,18 +2,106 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+use uuid::Uuid;
 
 use crate::adapter::Position;
 use crate::error::Error;
 use crate::id::JobId;
+use crate::time::Timestamp;
 
 /// A page of a listing.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
     /// The rows.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` if this is the last one.
+    /// Where the next page begins; `None` if this is the last one. A program that goes on later, from where it stopped,
+    /// needs a cursor behind the last page too, and [`follow`](crate::request::Request::follow) gives it one.
     pub next: Option<Cursor>,
+}
+
+/// A page of a list that is [followed](crate::request::Request::follow).
+#[derive(Clone, Debug)]
+pub struct FollowedPage<T> {
+    /// The rows, in the order of their creation. None if there is nothing new before the watermark.
+    pub items: Vec<T>,
+    /// Where the next page begins, also behind an empty one. Store it once the rows are dealt with, and go on from it.
+    pub next: Cursor,
+    /// No more rows can appear that were created before this time; this page, and those after it up to an empty one, have them
+    /// all. Where transactions write at the same time (Postgres, memory), a watermark that stays behind the store's clock tells of
+    /// one that has written and is still open. On SQLite it is just behind the newest job.
+    pub watermark: Timestamp,
+}
+
+impl<T> FollowedPage<T> {
+    /// Makes a page from up to `limit + 1` rows that lie between the cursor and the watermark. Behind a full page the next
+    /// cursor is at its last row; otherwise all rows before the watermark are read, and the next cursor is at the watermark.
+    pub(crate) fn from_surplus(
+        mut rows: Vec<T>,
+        limit: usize,
+        range: &FollowRange,
+        position: impl Fn(&T) -> Position,
+    ) -> Self {
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let place = match rows.last() {
+            Some(last) if more => position(last),
+            _ => range.end(),
+        };
+        Self {
+            items: rows,
+            next: Cursor {
+                fingerprint: range.fingerprint,
+                position: place,
+            },
+            watermark: range.watermark,
+        }
+    }
+}
+
+/// The rows that a follower may read: behind its cursor, and before the watermark.
+#[derive(Debug)]
+pub(crate) struct FollowRange {
+    fingerprint: u64,
+    from: Option<Position>,
+    watermark: Timestamp,
+}
+
+impl FollowRange {
+    /// The rows of the query with this fingerprint that lie behind a position, and before the watermark.
+    pub(crate) fn new(fingerprint: u64, from: Option<Position>, watermark: Timestamp) -> Self {
+        Self {
+            fingerprint,
+            from,
+            watermark,
+        }
+    }
+
+    /// Where the page before ended.
+    pub(crate) fn from(&self) -> Option<Position> {
+        self.from
+    }
+
+    /// The last time before the watermark.
+    pub(crate) fn last(&self) -> Timestamp {
+        self.watermark.saturating_sub(Duration::from_micros(1))
+    }
+
+    /// Behind every row before the watermark, and before every other row. Never before the cursor: a store may give an earlier
+    /// watermark than the last time, and no row can appear before either.
+    fn end(&self) -> Position {
+        let last = Position {
+            value: self.last().as_micros(),
+            id: JobId::from_uuid(Uuid::max()),
+        };
+        self.from.map_or(last, |from| from.max(last))
+    }
+
+    /// Whether nothing can lie between the cursor and the end.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.from == Some(self.end())
+    }
 }
 
 impl<T> Page<T> {
@@ -36,8 +124,14 @@ impl<T> Page<T> {
 
 /// Where the next page begins. Opaque text outside; bound to the filters and the order of its query.
 ///
-/// It holds the place of the last row by value, so rows that are created or deleted meanwhile neither shift pages nor
-/// make one miss a row.
+/// It holds the place of the last row by value, so rows that are created or deleted between two pages do not shift them: no
+/// row is given twice, and every row that was there when the first page was read, and is not deleted, is given once.
+///
+/// New rows are another matter. Newest first, they lie before the first page. Oldest first, most of them lie behind the
+/// cursor, but not all: rows are sorted by the time at which they were created, and become visible when their transaction
+/// commits. A row of a transaction that commits late lies before a cursor that has passed its time, and no later page has it.
+/// A program that is to miss nothing [follows](crate::request::Request::follow) the list: its cursor never passes a time at
+/// which an open transaction may have created something.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     fingerprint: u64,
@@ -147,6 +241,40 @@ mod tests {
         for text in ["", "x", cut, &mangled, &wide, &signed] {
             assert!(matches!(text.parse::<Cursor>(), Err(Error::InvalidCursor(_))), "{text}");
         }
+    }
+
+    /// A row is its position.
+    fn followed(rows: Vec<Position>, from: Option<Position>, before: i64) -> FollowedPage<Position> {
+        let range = FollowRange::new(7, from, Timestamp::from_micros(before));
+        FollowedPage::from_surplus(rows, 2, &range, |row| *row)
+    }
+
+    fn row(value: i64, id: u128) -> Position {
+        let id = JobId::from_uuid(Uuid::from_u128(id));
+        Position { value, id }
+    }
+
+    #[test]
+    fn behind_a_full_page_a_follower_goes_on_from_its_last_row() {
+        let page = followed(vec![row(1, 5), row(1, 6), row(2, 1)], None, 9);
+        assert_eq!((page.items.len(), page.next.position), (2, row(1, 6)));
+    }
+
+    #[test]
+    fn behind_the_last_page_a_follower_goes_on_from_the_watermark() {
+        for rows in [vec![], vec![row(1, 5), row(8, u128::MAX - 1)]] {
+            let next = followed(rows, None, 9).next.position;
+            assert!(row(8, u128::MAX - 1) < next && next < row(9, 0), "{next:?}");
+        }
+    }
+
+    #[test]
+    fn a_follower_never_goes_back() {
+        let from = row(20, 4);
+        let page = followed(vec![], Some(from), 9);
+        assert_eq!(page.next.position, from);
+        assert!(FollowRange::new(7, Some(from), Timestamp::from_micros(9)).is_empty());
+        assert!(!FollowRange::new(7, Some(row(8, 4)), Timestamp::from_micros(9)).is_empty());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What the gauges read: how many workers there are and how many of them run, and how much waits.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use queuert::__task::{Lock, LockGuard};
 use queuert::adapter::QueueSample;
 use queuert::{TypeName, WorkerId};
 
@@ -11,7 +12,7 @@ use queuert::{TypeName, WorkerId};
 #[derive(Clone, Default)]
 pub(crate) struct Gauges {
     running: Arc<AtomicU64>,
-    workers: Arc<Mutex<Workers>>,
+    workers: Arc<Lock<Workers>>,
 }
 
 #[derive(Default)]
@@ -21,8 +22,8 @@ struct Workers {
 }
 
 impl Gauges {
-    fn workers(&self) -> MutexGuard<'_, Workers> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn workers(&self) -> LockGuard<'_, Workers> {
+        self.workers.lock()
     }
 
     pub(crate) fn started(&self, worker: &WorkerId, concurrency: usize) {

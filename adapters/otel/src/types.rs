@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::slice::from_ref;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Histogram};
 use opentelemetry::{KeyValue, StringValue};
+use queuert::__task::SharedLock;
 use queuert::{AttemptOutcome, TypeName};
 
 use crate::attributes as names;
@@ -19,7 +20,7 @@ use crate::instruments::{COUNTERS, Count, Instruments};
 /// All types that were heard of. There are as many as the program has job types.
 #[derive(Default)]
 pub(crate) struct Types {
-    known: RwLock<HashMap<TypeName, Arc<OfType>, BuildHasherDefault<NameHasher>>>,
+    known: SharedLock<HashMap<TypeName, Arc<OfType>, BuildHasherDefault<NameHasher>>>,
 }
 
 /// FNV-1a: the names are few, short, and the program's own, so nobody makes them collide, and every event hashes one.
@@ -46,12 +47,12 @@ impl Hasher for NameHasher {
 impl Types {
     /// `call` may not run code of others: it has the lock.
     pub(crate) fn with<T>(&self, name: &TypeName, call: impl FnOnce(&OfType) -> T) -> T {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         if let Some(of_type) = known.get(name) {
             return call(of_type);
         }
         drop(known);
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         let of_type = known.entry(name.clone()).or_insert_with(|| Arc::new(OfType::new(name)));
         let of_type = Arc::clone(of_type);
         drop(known);

@@ -41,7 +41,7 @@ async fn main() -> Result<(), AnyError> {
 fn join(schema: &str) -> Result<PostgresNotify, AnyError> {
     let url = std::env::var("QUEUERT_TEST_POSTGRES_URL")
         .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/postgres".to_owned());
-    Ok(PostgresNotify::options().schema(schema).connect_lazy(&url)?)
+    Ok(PostgresNotify::connect_lazy(&url, schema)?)
 }
 
 /// A worker process: busy for ever without room, and always idle with some.

@@ -1,9 +1,11 @@
 //! Ends that touch other chains than their own: continuations with blockers, ends from outside, and within the caller's
 //! transaction those that somebody waits for. One at a time, everything locked before anything is written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement, UnblockedJob};
+use queuert::adapter::{
+    Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob, closing_blocker,
+};
 use queuert::{AttemptError, ChainId, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
@@ -17,6 +19,7 @@ use crate::lock_set::{Scope, lock};
 use crate::row::{self, StoredJob};
 use crate::sabotage::Bug;
 use crate::session::{Session, query};
+use crate::types::nameless;
 
 /// Settles one end. Where the session does not wait and something is locked, nothing has changed.
 pub(crate) async fn settle_carefully(
@@ -61,6 +64,8 @@ pub(crate) async fn settle_carefully(
                 return Ok(Settled::Busy);
             };
             core.change(session, &[change(settlement, stored, now)], now).await?;
+            let ended = chain.as_uuid();
+            let dependants = dependants.into_iter().map(|(job, edges)| (job, edges, ended));
             applied.unblocked = unblock(session, core, dependants).await?;
         }
         Outcome::Continue { next } => match lock_blockers(session, core, chain, next).await? {
@@ -77,6 +82,12 @@ pub(crate) async fn settle_carefully(
             }
         },
         _ => core.change(session, &[change(settlement, stored, now)], now).await?,
+    }
+    // In the transaction of an attempt, which is to commit now.
+    if let (true, Authority::Fence { .. }, Some(lease)) = (session.waits, &settlement.authority, &stored.job.lease) {
+        session
+            .execute(query(&core.sql.idle_until).bind(lease.until.as_micros()))
+            .await?;
     }
     Ok(Settled::Applied(applied))
 }
@@ -96,7 +107,7 @@ pub(crate) fn outdated(settlement: &Settlement, standing: Option<&Standing>) -> 
         Authority::Fence { fence, .. } if standing.fence == Some(fence.as_uuid()) => None,
         Authority::Fence { .. } if standing.fence.is_some() && Bug::Fencing.is_on() => None,
         Authority::Fence { fence, .. } if standing.settled_fence == Some(fence.as_uuid()) => {
-            Some(Settled::Repeated(standing.status))
+            Some(Settled::Repeated(Repeated::new(standing.status)))
         }
         Authority::Outside if standing.status.is_open() => None,
         _ => Some(Settled::Lost(lost(Some(standing.status)))),
@@ -109,7 +120,7 @@ pub(crate) fn authorise(settlement: &Settlement, stored: &StoredJob) -> Result<(
     match &settlement.authority {
         Authority::Fence { fence, .. } => match &stored.job.lease {
             Some(lease) if lease.fence == *fence || Bug::Fencing.is_on() => Ok(()),
-            _ if stored.settled_fence == Some(fence.as_uuid()) => Err(Settled::Repeated(status)),
+            _ if stored.settled_fence == Some(fence.as_uuid()) => Err(Settled::Repeated(Repeated::new(status))),
             _ => Err(Settled::Lost(lost(Some(status)))),
         },
         Authority::Outside if status.is_open() => Ok(()),
@@ -244,17 +255,24 @@ pub(crate) async fn try_lock_dependants(
     Ok(edges)
 }
 
-/// Takes edges away, and makes the jobs pending that have none left. As a statement of its own, after the locks.
+/// Takes edges away, and makes the jobs pending that have none left: of each job how many edges, and the chain that has
+/// ended, or one of them. As a statement of its own, after the locks.
 pub(crate) async fn unblock(
     session: &mut Session<'_>,
     core: &Core,
-    dependants: BTreeMap<Uuid, i32>,
+    dependants: impl Iterator<Item = (Uuid, i32, Uuid)>,
 ) -> Result<Vec<UnblockedJob>, StateError> {
-    if dependants.is_empty() {
+    let (mut jobs, mut edges, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+    for (job, count, chain) in dependants {
+        jobs.push(job);
+        edges.push(count);
+        ended.push(chain);
+    }
+    if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let (jobs, edges): (Vec<Uuid>, Vec<i32>) = dependants.into_iter().unzip();
-    let unblock = query(&core.sql.unblock).bind(jobs).bind(edges).bind(core.step());
+    let unblock = query(&core.sql.unblock).bind(jobs).bind(edges);
+    let unblock = unblock.bind(core.step()).bind(ended);
     let rows = session.fetch(unblock).await?;
     let mut found = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -272,12 +290,12 @@ pub(crate) async fn named(
 ) -> Result<Vec<UnblockedJob>, StateError> {
     core.name_types(session, found.iter().map(|(_, _, number)| *number))
         .await?;
-    let named = found.into_iter().map(|(job, chain, number)| {
-        let missing = || corrupt(format!("there is no job type with the number {number}"));
-        let type_name = core.types.name(number).ok_or_else(missing)?;
-        Ok(UnblockedJob { job, chain, type_name })
+    let named = found.into_iter().map(|(job, chain, number)| UnblockedJob {
+        job,
+        chain,
+        type_name: core.types.name(number).unwrap_or_else(|| nameless(number)),
     });
-    named.collect()
+    Ok(named.collect())
 }
 
 enum Blockers {
@@ -296,7 +314,7 @@ async fn lock_blockers(
 ) -> Result<Blockers, StateError> {
     let wanted: BTreeSet<ChainId> = next.blockers.iter().copied().collect();
     let roots: Vec<ChainId> = wanted.iter().copied().collect();
-    let (_, mut held) = lock(session, core, Scope::Way(&roots)).await?;
+    let (way, mut held) = lock(session, core, Scope::Way(&roots)).await?;
     if !held.busy.is_empty() {
         return Ok(Blockers::Busy);
     }
@@ -314,34 +332,47 @@ async fn lock_blockers(
             chain: missing,
         }));
     }
-    let mut closing: BTreeSet<ChainId> = BTreeSet::new();
-    let ids: Vec<Uuid> = wanted.iter().map(|id| id.as_uuid()).collect();
-    for found in session.fetch(query(&core.sql.ways).bind(ids)).await? {
-        if row::get::<Uuid>(&found, 1)? == chain.as_uuid() {
-            closing.insert(ChainId::from_uuid(row::get(&found, 0)?));
+    if way.contains(&chain) {
+        let edges = edges(session, core, &way).await?;
+        let ahead = |chain: ChainId| edges.get(&chain).into_iter().flatten().copied();
+        if let Some(blocker) = closing_blocker(&next.blockers, chain, ahead) {
+            return Ok(Blockers::Refused(Refusal::BlockerCycle {
+                job: next.id,
+                chain: blocker,
+            }));
         }
     }
-    Ok(match next.blockers.iter().find(|id| closing.contains(id)) {
-        Some(blocker) => Blockers::Refused(Refusal::BlockerCycle {
-            job: next.id,
-            chain: *blocker,
-        }),
-        None => {
-            held.latest.retain(|id, _| wanted.contains(id));
-            Blockers::Locked(held)
-        }
-    })
+    held.latest.retain(|id, _| wanted.contains(id));
+    Ok(Blockers::Locked(held))
 }
 
-fn successor<'a>(next: &'a NewJob, stored: &'a StoredJob, blockers: &Locked) -> NewRow<'a> {
+/// What each of these chains waits for.
+async fn edges(
+    session: &mut Session<'_>,
+    core: &Core,
+    chains: &[ChainId],
+) -> Result<HashMap<ChainId, Vec<ChainId>>, StateError> {
+    let ids: Vec<Uuid> = chains.iter().map(|chain| chain.as_uuid()).collect();
+    let mut edges: HashMap<ChainId, Vec<ChainId>> = HashMap::new();
+    for found in session.fetch(query(&core.sql.way_edges).bind(ids)).await? {
+        let (from, to) = (row::get(&found, 0)?, row::get(&found, 1)?);
+        edges
+            .entry(ChainId::from_uuid(from))
+            .or_default()
+            .push(ChainId::from_uuid(to));
+    }
+    Ok(edges)
+}
+
+fn successor<'a>(next: &'a NewJob, stored: &StoredJob, blockers: &Locked) -> NewRow<'a> {
     let open = |chain: &&ChainId| blockers.status(chain) != Some(JobStatus::Completed);
     NewRow {
         job: next,
         chain: stored.job.chain_id,
-        chain_type: &stored.job.chain_type,
+        chain_type_number: Some(stored.chain_type_number),
         chain_index: stored.job.chain_index + 1,
         chain_created_at: Some(stored.chain_created_at),
-        key: None,
+        deduplication: None,
         keyed: stored.keyed,
         awaited: stored.awaited,
         remaining: integer(next.blockers.iter().filter(open).count()),

@@ -8,6 +8,7 @@ use queuert::{AttemptError, ChainId, JobId, JobStatus, Payload, StateError, Time
 use uuid::Uuid;
 
 use crate::core::{Core, integer};
+use crate::keys;
 use crate::row::{Place, StoredJob, status_number};
 use crate::session::{Session, query};
 
@@ -19,6 +20,8 @@ pub(crate) struct Change {
     pub(crate) from: Option<Place>,
     pub(crate) to: Destination,
     pub(crate) scheduled_at: Timestamp,
+    /// The rank to keep; `None` for that of the scheduled time.
+    pub(crate) rank: Option<i64>,
     pub(crate) attempt: u32,
     pub(crate) claims: u32,
     pub(crate) started_at: Option<Timestamp>,
@@ -63,6 +66,7 @@ impl Change {
             from: Some(stored.place),
             to,
             scheduled_at: job.scheduled_at,
+            rank: None,
             attempt: job.attempt,
             claims: job.claims,
             started_at: job.started_at,
@@ -172,12 +176,14 @@ impl Core {
         changes: impl Iterator<Item = &'a Change>,
     ) -> crate::session::Query {
         let (mut types, mut priorities, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut remaining, mut ranks) = (Vec::new(), Vec::new());
+        let (mut remaining, mut ranks, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         for change in changes {
             types.push(change.type_number);
             priorities.push(change.priority);
             awaited.push(change.awaited);
-            ranks.push(rank(change.scheduled_at, change.priority, self.ageing_step));
+            kept.push(change.rank);
+            let of_schedule = || rank(change.scheduled_at, change.priority, self.ageing_step);
+            ranks.push(change.rank.unwrap_or_else(of_schedule));
             if let Destination::Blocked { remaining: edges } = change.to {
                 remaining.push(edges);
             }
@@ -190,7 +196,7 @@ impl Core {
         let insert = rows.bind(sql).bind(types).bind(priorities).bind(awaited);
         match place {
             Place::Ready => insert.bind(ranks),
-            Place::Later => insert,
+            Place::Later => insert.bind(kept),
             _ => insert.bind(remaining),
         }
     }
@@ -202,7 +208,7 @@ impl Core {
         changes: impl Iterator<Item = &'a Change>,
     ) -> crate::session::Query {
         let (mut ends, mut chain_times, mut chain_types) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut awaited, mut statuses) = (Vec::new(), Vec::new());
+        let (mut awaited, mut statuses, mut types) = (Vec::new(), Vec::new(), Vec::new());
         let (mut finals, mut workers, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for change in changes {
             chain_times.push(change.chain_created_at.as_micros());
@@ -222,6 +228,7 @@ impl Core {
                 Destination::Stopped { status, ended_at } => {
                     ends.push(ended_at.as_micros());
                     awaited.push(change.awaited);
+                    types.push(change.type_number);
                     statuses.push(i16::try_from(status_number(*status)).unwrap_or_default());
                 }
                 Destination::Pending | Destination::Blocked { .. } => {}
@@ -242,7 +249,8 @@ impl Core {
                 .bind(chain_times)
                 .bind(chain_types)
                 .bind(awaited)
-                .bind(statuses),
+                .bind(statuses)
+                .bind(types),
         }
     }
 
@@ -287,7 +295,7 @@ impl Core {
             session.execute(query(&self.sql.delete_keys).bind(closed)).await?;
         }
         if !opened.is_empty() {
-            session.execute(query(&self.sql.reopen_keys).bind(opened)).await?;
+            keys::retake(session, self, opened).await?;
         }
         Ok(())
     }

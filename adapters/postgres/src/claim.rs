@@ -4,17 +4,18 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, QueueSample, SampleQueues};
-use queuert::{ChainId, Fence, JobId, JobRecord, JobStatus, Lease, Payload, StateError, Timestamp};
+use queuert::{ChainId, Fence, JobId, JobRecord, JobStatus, Lease, StateError, Timestamp, TypeName};
 use sqlx::postgres::PgRow;
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use crate::claim_statement::{JOB_COLUMNS, MANY, Taking};
+use crate::claim_statement::{JOB_COLUMNS, MANY, Taking, Weighing, needed_entries};
 use crate::connect::{Access, Mode};
 use crate::core::{Core, count, micros};
-use crate::error::{has_code, translate};
+use crate::error::{corrupt, has_code, translate};
 use crate::horizon::Look as Seen;
 use crate::query::{blockers_of, stored_jobs};
-use crate::row;
+use crate::row::{self, Columns};
 use crate::session::{Session, query};
 use crate::transaction::Work;
 use crate::types::Names;
@@ -31,27 +32,33 @@ const PROMOTIONS: usize = 100;
 /// How far past locked rows a claim looks, at most.
 const FARTHEST: usize = 1_000_000;
 
-/// The types that are claimed, each once, with the numbers that the store has for them and their leases.
+/// The types that are claimed, each once, with the numbers that the store has for them and their leases, in order of the
+/// numbers.
 struct Queues {
     numbers: Vec<i32>,
     leases: Vec<i64>,
+    names: Vec<TypeName>,
 }
 
 impl Queues {
-    fn of(core: &Core, claim: &ClaimJobs) -> Result<Self, StateError> {
+    fn of(core: &Core, claim: &ClaimJobs) -> Self {
         let mut seen = HashSet::new();
-        let types = claim.types.iter().filter(|claimed| seen.insert(&claimed.name));
-        let (mut numbers, mut leases) = (Vec::new(), Vec::new());
-        for claimed in types {
-            numbers.push(core.type_number(&claimed.name)?);
-            leases.push(micros(claimed.lease));
+        let mut types = Vec::with_capacity(claim.types.len());
+        for claimed in claim.types.iter().filter(|claimed| seen.insert(&claimed.name)) {
+            types.push((core.type_number(&claimed.name), micros(claimed.lease), &claimed.name));
         }
-        Ok(Self { numbers, leases })
+        types.sort_unstable_by_key(|(number, ..)| *number);
+        Self {
+            numbers: types.iter().map(|(number, ..)| *number).collect(),
+            leases: types.iter().map(|(_, lease, _)| *lease).collect(),
+            names: types.into_iter().map(|(.., name)| name.clone()).collect(),
+        }
     }
 
-    fn lease(&self, number: i32) -> i64 {
-        let place = self.numbers.iter().position(|each| *each == number);
-        place.map_or(0, |place| self.leases[place])
+    /// The type with this number, and its lease.
+    fn find(&self, number: i32) -> Option<(TypeName, i64)> {
+        let place = self.numbers.binary_search(&number).ok()?;
+        Some((self.names[place].clone(), self.leases[place]))
     }
 }
 
@@ -63,35 +70,50 @@ fn taken_job(
     now: Timestamp,
     found: &PgRow,
 ) -> Result<(i64, u32, JobRecord), StateError> {
-    let number = row::get(found, 1)?;
-    let job = JobRecord {
-        id: JobId::from_uuid(row::get(found, 0)?),
-        type_name: names.of(number)?,
-        chain_id: ChainId::from_uuid(row::get(found, 2)?),
-        chain_type: names.of(row::get(found, 3)?)?,
-        chain_index: row::small(found, 4)?,
-        input: Payload::from_text(row::get::<&str>(found, 5)?),
+    let id = JobId::from_uuid(row::get(found, 0)?);
+    let mut columns = Columns::of(found);
+    // It was in the queue of this type. Whatever else its row says, no other processor may run it.
+    let queue: i32 = columns.get(16, "type_id");
+    let number: i32 = columns.get(1, "type_id");
+    let (type_name, lease) = queues
+        .find(queue)
+        .ok_or_else(|| corrupt(format!("job {id} was not asked for")))?;
+    if number != queue {
+        columns.note("type_id", format_args!("is {number} in `job` and {queue} in `ready`"));
+    }
+    let mut job = JobRecord {
+        id,
+        type_name,
+        chain_id: ChainId::from_uuid(columns.get(2, "chain_id")),
+        chain_type: columns.type_name(names, 3, "chain_type_id"),
+        chain_index: columns.small(4, "chain_index"),
+        input: columns.payload(5, "input"),
         output: None,
         status: JobStatus::Running,
-        priority: row::get(found, 6)?,
-        attempt: row::small(found, 12)?,
-        claims: row::small(found, 13)?,
-        max_attempts: row::get::<Option<i64>>(found, 7)?.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
-        created_at: Timestamp::from_micros(row::get(found, 8)?),
-        scheduled_at: Timestamp::from_micros(row::get(found, 14)?),
+        priority: columns.get(6, "priority"),
+        attempt: columns.small(12, "attempt"),
+        claims: columns.small(13, "claims"),
+        max_attempts: columns.max_attempts(7),
+        created_at: columns.time(8, "created_at"),
+        scheduled_at: columns.time(14, "scheduled_at"),
         started_at: Some(now),
         ended_at: None,
         completed_by: None,
-        last_error: row::failure(found, 16)?,
+        last_error: columns.failure(17),
         lease: Some(Lease {
             owner: claim.worker.clone(),
-            until: Timestamp::from_micros(now.as_micros().saturating_add(queues.lease(number))),
+            until: Timestamp::from_micros(now.as_micros().saturating_add(lease)),
             fence: claim.fence,
         }),
-        deduplication_key: row::get(found, 9)?,
-        trace_context: row::get(found, 10)?,
+        deduplication_key: columns.get(9, "dedup_key"),
+        trace_context: columns.get(10, "trace_context"),
+        unreadable: None,
     };
-    Ok((row::get(found, 15)?, row::small(found, 11)?, job))
+    let (rank, blockers) = (columns.get(15, "rank"), columns.small(11, "blockers"));
+    let chain_type = columns.get(3, "chain_type_id");
+    columns.compare_chain_type(job.chain_index, number, chain_type);
+    job.unreadable = columns.problem();
+    Ok((rank, blockers, job))
 }
 
 /// What one claim statement found.
@@ -103,6 +125,8 @@ struct Taken {
     ahead: Option<Timestamp>,
     /// How many rows it looked at, if it took fewer than it was asked for.
     seen: Option<usize>,
+    /// How many more it took, and put back because there were no bytes left for them.
+    put_back: usize,
     /// Where it began to look at those that lie apart.
     later_from: i64,
 }
@@ -110,7 +134,12 @@ struct Taken {
 impl Taken {
     /// Whether there were jobs that were not taken, though fewer were taken than asked for.
     fn has_met_rivals(&self) -> bool {
-        self.seen.is_some_and(|seen| seen > self.jobs.len())
+        self.seen.is_some_and(|seen| seen > self.found())
+    }
+
+    /// How many it took at first.
+    fn found(&self) -> usize {
+        self.jobs.len() + self.put_back
     }
 }
 
@@ -126,9 +155,9 @@ struct Look {
 
 /// Claims jobs of types that have been interned.
 pub(crate) async fn claim(access: &Access, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
-    let queues = Queues::of(core, claim)?;
+    let queues = Queues::of(core, claim);
     // In a transaction of several statements the timeout would outlast the one that it is for.
-    let may_hope = access.mode == Mode::Own && claim.limit >= MANY;
+    let may_hope = access.mode() == Mode::Own && claim.limit >= MANY;
     let taking = match may_hope && !core.rivals.expected() {
         true => Taking::Hope,
         false => Taking::Skip,
@@ -257,7 +286,7 @@ pub(crate) async fn sample(
 ) -> Result<Vec<QueueSample>, StateError> {
     let mut numbers = Vec::with_capacity(sample.types.len());
     for name in &sample.types {
-        numbers.push(core.type_number(name)?);
+        numbers.push(core.type_number(name));
     }
     let statement = core.render(&sample_statement(sample.limit));
     let rows = session.fetch(query(&statement).bind(numbers)).await?;
@@ -326,10 +355,13 @@ fn reach(limit: usize) -> usize {
 }
 
 fn next_due(taken: &Taken, limit: usize) -> Option<Duration> {
+    if taken.put_back > 0 {
+        return Some(Duration::ZERO);
+    }
     if taken.jobs.len() >= limit {
         return None;
     }
-    let skipped = taken.seen.is_some_and(|seen| seen > taken.jobs.len());
+    let skipped = taken.has_met_rivals();
     let apart = taken.ahead.map(|ahead| match ahead <= taken.now {
         // It was locked, or there were too many of them to be moved over in one go.
         true => LOCKED_JOB_DELAY,
@@ -354,7 +386,8 @@ async fn take(
     let (ready_from, later_from) = core.horizons.of(numbers, |horizon| {
         (horizon.ready.from(begun), horizon.later.from(begun))
     });
-    let statement = query(&core.claim_statement(numbers.len(), look.reach, look.taking))
+    let weighing = Weighing::of(claim);
+    let mut statement = query(&core.claim_statement(numbers.len(), look.reach, look.taking, weighing))
         .bind(numbers.as_slice())
         .bind(count(look.limit))
         .bind(queues.leases.as_slice())
@@ -363,6 +396,10 @@ async fn take(
         .bind(look.anyway)
         .bind(ready_from)
         .bind(later_from);
+    if weighing == Weighing::Bytes {
+        // The first job is taken in any case.
+        statement = statement.bind(count(claim.at_least.max(1))).bind(count(claim.bytes));
+    }
     let rows = session.try_fetch(statement).await?;
     let taken = read(session, core, claim, queues, later_from, &rows).await;
     Ok(taken.map(|(taken, read)| {
@@ -381,27 +418,28 @@ async fn read(
     rows: &[PgRow],
 ) -> Result<(Taken, (i64, i64)), StateError> {
     let Some((last, rows)) = rows.split_last() else {
-        return Err(crate::error::corrupt("a claim has no answer"));
+        return Err(corrupt("a claim has no answer"));
     };
     let seen: Option<i64> = row::get(last, JOB_COLUMNS + 2)?;
+    let put_back: i64 = row::get(last, JOB_COLUMNS + 6)?;
     let mut taken = Taken {
         jobs: Vec::with_capacity(rows.len()),
         now: Timestamp::from_micros(row::get(last, JOB_COLUMNS)?),
         ahead: row::time(last, JOB_COLUMNS + 1)?,
         seen: seen.map(|seen| usize::try_from(seen).unwrap_or_default()),
+        put_back: usize::try_from(put_back).unwrap_or_default(),
         later_from,
     };
-    let mut chain_types: Vec<i32> = Vec::new();
-    for found in rows {
-        let chain_type = row::get(found, 3)?;
-        if !chain_types.contains(&chain_type) {
-            chain_types.push(chain_type);
-        }
-    }
+    let mut chain_types: HashSet<i32> = HashSet::new();
+    // A row that cannot be read says so where it is read.
+    chain_types.extend(rows.iter().filter_map(|found| row::get::<i32>(found, 3).ok()));
     core.name_types(session, chain_types).await?;
     let mut names = Names::new(core);
     for found in rows {
         taken.jobs.push(taken_job(&mut names, claim, queues, taken.now, found)?);
+    }
+    if let Some(lost) = row::get::<Option<Vec<Uuid>>>(last, JOB_COLUMNS + 5)? {
+        core.lost.remember(&lost);
     }
     Ok((
         taken,
@@ -410,32 +448,32 @@ async fn read(
 }
 
 /// Takes note of where the next claims may begin to look.
-fn note(core: &Core, queues: &Queues, look: Look, begun: Instant, ready_from: i64, taken: &Taken, read: (i64, i64)) {
+fn note(core: &Core, queues: &Queues, look: Look, begun_at: Instant, ready_from: i64, taken: &Taken, read: (i64, i64)) {
     let numbers = &queues.numbers;
     // Jobs that are due and lie apart have kept it from taking any, or whatever is in reach is locked.
     let due = taken.ahead.filter(|ahead| *ahead <= taken.now);
     let outrun = look.taking == Taking::Hope && taken.has_met_rivals();
     let blind = (due.is_some() && !look.anyway) || taken.seen == Some(look.reach) || outrun;
-    let all_taken = match taken.jobs.len() < look.limit {
+    let all_taken = match taken.found() < look.limit && taken.put_back == 0 {
         true => Some(taken.now.as_micros()),
         false => taken.jobs.iter().map(|(rank, ..)| *rank).max(),
     };
-    let took = begun.elapsed();
     let ready = Seen {
+        begun_at,
         from: ready_from,
-        vain: read.0 - count(taken.jobs.len() + numbers.len()),
+        vain: read.0 - count(needed_entries(numbers.len(), taken.found())),
         taken: all_taken.filter(|_| !blind),
-        took,
     };
     let later = Seen {
+        begun_at,
         from: taken.later_from,
         vain: read.1 - count(numbers.len()),
         taken: Some(due.unwrap_or(taken.now).as_micros()),
-        took,
     };
+    let now = Instant::now();
     core.horizons.of(numbers, |horizon| {
-        horizon.ready.looked(ready, begun + took);
-        horizon.later.looked(later, begun + took);
+        horizon.ready.looked(ready, now);
+        horizon.later.looked(later, now);
     });
 }
 

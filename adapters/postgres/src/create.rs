@@ -1,20 +1,21 @@
 //! Starting chains.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
-use queuert::{ChainId, DeduplicationScope, JobId, JobStatus, Schedule, StateError, Timestamp, TypeName};
+use queuert::adapter::{CreatedChain, KeysOfCall, NewChain, NewJob, Refusal};
+use queuert::{ChainId, Deduplication, JobId, JobStatus, Schedule, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::change::{Change, Destination};
-use crate::core::{CLOCK, Core, count, integer};
+use crate::core::{CLOCK, Core, integer};
 use crate::error::{corrupt, is_unique_violation, translate};
+use crate::keys;
 use crate::lock::Locked;
 use crate::lock_set::{Scope, lock};
 use crate::row;
-use crate::sabotage::Bug;
 use crate::session::{Query, Session, query};
+use crate::types::{Expected, KNOWN};
 
 /// Whether nothing has to be looked at before the chains are written.
 pub(crate) fn is_simple(chains: &[NewChain]) -> bool {
@@ -58,9 +59,17 @@ impl Patience {
             Self::Short => format!("set_config('lock_timeout', '{}ms', true)", SHORT.as_millis()),
             Self::Long => "''".to_owned(),
         };
-        format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), ")
+        let known = KNOWN
+            .replace("{numbers}", KNOWN_NUMBERS)
+            .replace("{names}", KNOWN_NAMES);
+        format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout, {known} AS known), ")
     }
 }
+
+/// The types that a start writes and their names come first: nothing is written unless the database has them.
+const KNOWN_NUMBERS: &str = "$1::integer[]";
+const KNOWN_NAMES: &str = "$2::text[]";
+const IF_KNOWN: &str = "(SELECT known FROM clock)";
 
 const NEW_JOB: &str = "INSERT INTO {schema}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
      created_at, blockers, priority, keyed, max_attempts, trace_context, input)";
@@ -68,15 +77,15 @@ const NEW_JOB: &str = "INSERT INTO {schema}.job (id, chain_id, chain_index, type
 const NEW_READY: &str =
     "INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited)";
 
-/// For chains that differ in nothing but their inputs, as most that are started together do. $1 ids, $2 inputs, $3 the
-/// type, $4 the priority, $5 the ageing step.
+/// For chains that differ in nothing but their inputs, as most that are started together do. $3 ids, $4 inputs, $5 the
+/// type, $6 the priority, $7 the ageing step.
 fn alike_statement(patience: Patience) -> String {
     let now = CLOCK;
     format!(
-        "{}new_job AS ({NEW_JOB} SELECT u.id, u.id, 0, $3::integer, $3::integer, {now}, {now}, 0, $4::smallint, false, \
-         NULL, NULL, u.input FROM unnest($1::uuid[], $2::text[]) AS u(id, input)) \
-         {NEW_READY} SELECT u.id, {now} - $4::smallint * $5::bigint, {now}, $3::integer, 0, 0, $4::smallint, false \
-         FROM unnest($1::uuid[]) AS u(id)",
+        "{}new_job AS ({NEW_JOB} SELECT u.id, u.id, 0, $5::integer, $5::integer, {now}, {now}, 0, $6::smallint, false, \
+         NULL, NULL, u.input FROM unnest($3::uuid[], $4::text[]) AS u(id, input) WHERE {IF_KNOWN}) \
+         {NEW_READY} SELECT u.id, {now} - $6::smallint * $7::bigint, {now}, $5::integer, 0, 0, $6::smallint, false \
+         FROM unnest($3::uuid[]) AS u(id) WHERE {IF_KNOWN}",
         patience.clock()
     )
 }
@@ -94,30 +103,32 @@ fn alike(chains: &[NewChain]) -> Option<&NewJob> {
     chains.iter().all(like_first).then_some(first)
 }
 
-/// $1 ids, $2 types, $3 priorities, $4 most attempts, $5 trace contexts, $6 inputs, $7 the ageing step, $8 times,
-/// $9 delays. The payloads go into one table only, so the arrays are read twice rather than kept.
+/// $3 ids, $4 types, $5 priorities, $6 most attempts, $7 trace contexts, $8 inputs, $9 the ageing step, $10 times,
+/// $11 delays. The payloads go into one table only, so the arrays are read twice rather than kept. The last of the
+/// insertions has a row per chain.
 fn simple_statement(all_now: bool, patience: Patience) -> String {
     let clock = patience.clock();
     let job = format!(
-        "new_job AS ({NEW_JOB} SELECT u.id, u.id, 0, u.type_id, u.type_id, clock.now, clock.now, 0, u.priority, false, u.max_attempts, \
-         u.trace_context, u.input FROM unnest($1::uuid[], $2::integer[], $3::smallint[], $4::bigint[], $5::text[], \
-         $6::text[]) AS u(id, type_id, priority, max_attempts, trace_context, input) CROSS JOIN clock)"
+        "{NEW_JOB} SELECT u.id, u.id, 0, u.type_id, u.type_id, clock.now, clock.now, 0, u.priority, false, u.max_attempts, \
+         u.trace_context, u.input FROM unnest($3::uuid[], $4::integer[], $5::smallint[], $6::bigint[], $7::text[], \
+         $8::text[]) AS u(id, type_id, priority, max_attempts, trace_context, input) CROSS JOIN clock WHERE {IF_KNOWN}"
     );
     if all_now {
         return format!(
-            "{clock}{job} {NEW_READY} SELECT u.id, clock.now - u.priority * $7::bigint, clock.now, u.type_id, 0, 0, u.priority, false \
-             FROM unnest($1::uuid[], $2::integer[], $3::smallint[]) AS u(id, type_id, priority) CROSS JOIN clock"
+            "{clock}new_job AS ({job}) {NEW_READY} SELECT u.id, clock.now - u.priority * $9::bigint, clock.now, u.type_id, \
+             0, 0, u.priority, false FROM unnest($3::uuid[], $4::integer[], $5::smallint[]) AS u(id, type_id, priority) \
+             CROSS JOIN clock WHERE {IF_KNOWN}"
         );
     }
     format!(
-        "{clock}{job}, new AS MATERIALIZED (SELECT u.id, u.type_id, u.priority, {} AS scheduled_at \
-         FROM unnest($1::uuid[], $2::integer[], $3::smallint[], $8::bigint[], $9::bigint[]) \
-         AS u(id, type_id, priority, at, delay) CROSS JOIN clock), new_later AS (\
+        "{clock}new AS MATERIALIZED (SELECT u.id, u.type_id, u.priority, {} AS scheduled_at \
+         FROM unnest($3::uuid[], $4::integer[], $5::smallint[], $10::bigint[], $11::bigint[]) \
+         AS u(id, type_id, priority, at, delay) CROSS JOIN clock WHERE {IF_KNOWN}), new_later AS (\
          INSERT INTO {{schema}}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited) \
          SELECT new.id, new.scheduled_at, new.type_id, 0, 0, new.priority, false \
-         FROM new CROSS JOIN clock WHERE new.scheduled_at > clock.now) \
-         {NEW_READY} SELECT new.id, new.scheduled_at - new.priority * $7::bigint, new.scheduled_at, new.type_id, 0, 0, \
-         new.priority, false FROM new CROSS JOIN clock WHERE new.scheduled_at <= clock.now",
+         FROM new CROSS JOIN clock WHERE new.scheduled_at > clock.now), new_ready AS (\
+         {NEW_READY} SELECT new.id, new.scheduled_at - new.priority * $9::bigint, new.scheduled_at, new.type_id, 0, 0, \
+         new.priority, false FROM new CROSS JOIN clock WHERE new.scheduled_at <= clock.now) {job}",
         scheduled("u", "clock.now")
     )
 }
@@ -130,14 +141,21 @@ pub(crate) async fn create_simply(
     chains: &[NewChain],
     patience: Patience,
 ) -> Result<Option<Vec<CreatedChain>>, StateError> {
-    let insert = match alike(chains) {
-        Some(first) => bind_alike(core, chains, first, patience)?,
-        None => bind_simple(core, chains, patience)?,
-    };
-    match session.try_fetch(insert).await {
-        Ok(_) => {}
-        Err(error) if is_unique_violation(&error) => return Ok(None),
-        Err(error) => return Err(translate(error)),
+    let mut expected = core.expected(chains.iter().map(|chain| &chain.job.type_name));
+    loop {
+        let insert = match alike(chains) {
+            Some(first) => bind_alike(core, chains, first, &expected, patience)?,
+            None => bind_simple(core, chains, &expected, patience)?,
+        };
+        match session.try_execute(insert).await {
+            Ok(0) if !expected.names.is_empty() => {
+                // Once they are there, nothing is left to check: the caller's snapshot may be too old to see them.
+                core.intern_again(std::mem::take(&mut expected)).await?;
+            }
+            Ok(_) => break,
+            Err(error) if is_unique_violation(&error) => return Ok(None),
+            Err(error) => return Err(translate(error)),
+        }
     }
     let created = chains.iter().map(|chain| CreatedChain {
         id: chain.job.id.as_chain(),
@@ -147,25 +165,31 @@ pub(crate) async fn create_simply(
     Ok(Some(created.collect()))
 }
 
-fn bind_alike(core: &Core, chains: &[NewChain], first: &NewJob, patience: Patience) -> Result<Query, StateError> {
+fn bind_alike(
+    core: &Core,
+    chains: &[NewChain],
+    first: &NewJob,
+    expected: &Expected,
+    patience: Patience,
+) -> Result<Query, StateError> {
     let (mut ids, mut inputs) = (Vec::with_capacity(chains.len()), Vec::with_capacity(chains.len()));
     for NewChain { job, .. } in chains {
         ids.push(job.id.as_uuid());
         inputs.push(writable(Some(job.input.as_str()), job.id)?);
     }
-    let insert = query(&core.render(&alike_statement(patience))).bind(ids).bind(inputs);
-    let insert = insert.bind(core.type_number(&first.type_name)?);
+    let insert = expected.bind(query(&core.render(&alike_statement(patience))));
+    let insert = insert.bind(ids).bind(inputs).bind(core.type_number(&first.type_name));
     Ok(insert.bind(first.priority).bind(core.step()))
 }
 
-fn bind_simple(core: &Core, chains: &[NewChain], patience: Patience) -> Result<Query, StateError> {
+fn bind_simple(core: &Core, chains: &[NewChain], expected: &Expected, patience: Patience) -> Result<Query, StateError> {
     let all_now = chains.iter().all(|chain| chain.job.schedule == Schedule::Now);
     let (mut ids, mut types, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
     let (mut max_attempts, mut traces, mut inputs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut times, mut delays) = (Vec::new(), Vec::new());
     for NewChain { job, .. } in chains {
         ids.push(job.id.as_uuid());
-        types.push(core.type_number(&job.type_name)?);
+        types.push(core.type_number(&job.type_name));
         priorities.push(job.priority);
         max_attempts.push(job.max_attempts.map(i64::from));
         traces.push(writable(job.trace_context.as_deref(), job.id)?);
@@ -176,7 +200,8 @@ fn bind_simple(core: &Core, chains: &[NewChain], patience: Patience) -> Result<Q
             delays.push(delay);
         }
     }
-    let insert = query(&core.render(&simple_statement(all_now, patience)))
+    let insert = expected
+        .bind(query(&core.render(&simple_statement(all_now, patience))))
         .bind(ids)
         .bind(types)
         .bind(priorities)
@@ -194,7 +219,7 @@ fn bind_simple(core: &Core, chains: &[NewChain], patience: Patience) -> Result<Q
 pub(crate) fn writable(text: Option<&str>, job: JobId) -> Result<Option<&str>, StateError> {
     match text {
         Some(text) if text.contains('\0') => Err(corrupt(format!(
-            "a text of job {job} contains a NUL character, which Postgres cannot keep"
+            "a text of job {job} contains a NUL character, which Postgres cannot keep; remove it from the text"
         ))),
         text => Ok(text),
     }
@@ -205,11 +230,14 @@ pub(crate) fn writable(text: Option<&str>, job: JobId) -> Result<Option<&str>, S
 pub(crate) struct NewRow<'a> {
     pub(crate) job: &'a NewJob,
     pub(crate) chain: ChainId,
-    pub(crate) chain_type: &'a TypeName,
+    /// The number of its chain's type as the chain has it, which a damaged row may have lost the name of; `None` for a chain
+    /// that begins now, and is of the job's type.
+    pub(crate) chain_type_number: Option<i32>,
     pub(crate) chain_index: u32,
     /// `None` for a chain that begins now.
     pub(crate) chain_created_at: Option<Timestamp>,
-    pub(crate) key: Option<&'a str>,
+    /// First jobs only: the key with which the chain is started.
+    pub(crate) deduplication: Option<&'a Deduplication>,
     /// Whether its chain was started with a key.
     pub(crate) keyed: bool,
     /// Whether a job has its chain as blocker.
@@ -219,6 +247,12 @@ pub(crate) struct NewRow<'a> {
 }
 
 impl NewRow<'_> {
+    /// The number of its chain's type.
+    fn chain_type(&self, core: &Core) -> i32 {
+        self.chain_type_number
+            .unwrap_or_else(|| core.type_number(&self.job.type_name))
+    }
+
     pub(crate) fn status(&self) -> JobStatus {
         match self.remaining {
             0 => JobStatus::Pending,
@@ -243,7 +277,8 @@ pub(crate) async fn create(
             chain.job.id,
         )?;
     }
-    let duplicates = find_duplicates(session, core, chains).await?;
+    let keys = keys::find_duplicates(session, core, chains).await?;
+    let duplicates = &keys.duplicates;
     let blockers = chains
         .iter()
         .enumerate()
@@ -251,10 +286,13 @@ pub(crate) async fn create(
         .flat_map(|(_, chain)| chain.job.blockers.iter().copied());
     let blockers: Vec<ChainId> = blockers.collect();
     let (_, locked) = lock(session, core, Scope::Chains(&blockers)).await?;
-    let plan = plan(chains, &duplicates, &locked);
+    if let Some(chain) = locked.damaged.keys().min() {
+        return Ok(Err(Refusal::Damaged(*chain)));
+    }
+    let plan = plan(chains, duplicates, &locked);
     if let Some(refusal) = plan.refusal {
         // An earlier item, or this very one, may be refused for its id; that comes first.
-        let taken = taken_id(session, core, &chains[..plan.created.len() + 1], &duplicates).await?;
+        let taken = taken_id(session, core, &chains[..plan.created.len() + 1], duplicates).await?;
         return Ok(Err(taken.unwrap_or(refusal)));
     }
     if plan.rows.is_empty() {
@@ -262,7 +300,7 @@ pub(crate) async fn create(
     }
     match write(session, core, &plan.rows).await? {
         Err(refusal) => return Ok(Err(refusal)),
-        Ok(now) => insert_keys(session, core, &plan.rows, now).await?,
+        Ok(now) => keys::take(session, core, &plan.rows, &keys, now).await?,
     }
     core.mark_awaited(session, locked.latest.values()).await?;
     Ok(Ok(plan.created))
@@ -283,15 +321,11 @@ fn plan<'a>(chains: &'a [NewChain], duplicates: &HashMap<usize, CreatedChain>, l
         refusal: None,
     };
     let mut fresh: HashMap<ChainId, usize> = HashMap::new();
+    let mut keys = KeysOfCall::new();
     for (place, chain) in chains.iter().enumerate() {
         let job = &chain.job;
-        // What was created in this very call is newer than what the store had.
-        let earlier = earlier_duplicate(chains, &plan.created, place);
-        if let Some(found) = earlier.or_else(|| duplicates.get(&place).cloned()) {
-            plan.created.push(CreatedChain {
-                deduplicated: true,
-                ..found
-            });
+        if let Some(found) = keys.find(chain).or_else(|| duplicates.get(&place).cloned()) {
+            plan.created.push(found);
             continue;
         }
         let exists = |chain: &ChainId| fresh.contains_key(chain) || locked.latest.contains_key(chain);
@@ -309,19 +343,19 @@ fn plan<'a>(chains: &'a [NewChain], duplicates: &HashMap<usize, CreatedChain>, l
             }
         }
         let id = job.id.as_chain();
-        let key = chain.deduplication.as_ref().map(|wanted| wanted.key.as_str());
         let row = NewRow {
             job,
             chain: id,
-            chain_type: &job.type_name,
+            chain_type_number: None,
             chain_index: 0,
             chain_created_at: None,
-            key,
-            keyed: key.is_some(),
+            deduplication: chain.deduplication.as_ref(),
+            keyed: chain.deduplication.is_some(),
             awaited: false,
             remaining: integer(job.blockers.iter().filter(open).count()),
         };
         fresh.insert(id, plan.rows.len());
+        keys.created(chain, row.status());
         plan.created.push(CreatedChain {
             id,
             status: row.status(),
@@ -338,7 +372,8 @@ pub(crate) async fn write(
     core: &Core,
     rows: &[NewRow<'_>],
 ) -> Result<Result<Timestamp, Refusal>, StateError> {
-    let now = core.now(session).await?;
+    core.check_types(session, rows.iter().map(|row| &row.job.type_name))
+        .await?;
     let mut seen = HashSet::new();
     if let Some(twice) = rows.iter().find(|row| !seen.insert(row.job.id)) {
         // A store that had the id before would refuse the first of the two, or another one before it.
@@ -346,14 +381,17 @@ pub(crate) async fn write(
         let first = rows.iter().find(|row| taken.contains(&row.job.id)).unwrap_or(twice);
         return Ok(Err(Refusal::IdTaken(first.job.id)));
     }
-    let inserted: HashSet<Uuid> = insert_jobs(session, core, rows, now).await?;
-    if let Some(taken) = rows.iter().find(|row| !inserted.contains(&row.job.id.as_uuid())) {
+    let inserted: HashMap<Uuid, i64> = insert_jobs(session, core, rows).await?;
+    if let Some(taken) = rows.iter().find(|row| !inserted.contains_key(&row.job.id.as_uuid())) {
         // Nobody has seen the others, and the caller's transaction goes on without them.
         let delete = core.render("DELETE FROM {schema}.job WHERE id = ANY ($1::uuid[])");
-        let inserted: Vec<Uuid> = inserted.into_iter().collect();
+        let inserted: Vec<Uuid> = inserted.into_keys().collect();
         session.execute(query(&delete).bind(inserted)).await?;
         return Ok(Err(Refusal::IdTaken(taken.job.id)));
     }
+    let now = inserted.values().next().copied();
+    let now = now.ok_or_else(|| corrupt("no jobs were given to be written"))?;
+    let now = Timestamp::from_micros(now);
     let mut changes = Vec::with_capacity(rows.len());
     for row in rows {
         changes.push(Change {
@@ -364,15 +402,16 @@ pub(crate) async fn write(
                 remaining => Destination::Blocked { remaining },
             },
             scheduled_at: row.job.schedule.resolve(now),
+            rank: None,
             attempt: 0,
             claims: 0,
             started_at: None,
             settled_fence: None,
             awaited: row.awaited,
-            type_number: core.type_number(&row.job.type_name)?,
+            type_number: core.type_number(&row.job.type_name),
             priority: row.job.priority,
             chain: row.chain,
-            chain_type_number: core.type_number(row.chain_type)?,
+            chain_type_number: row.chain_type(core),
             chain_created_at: row.chain_created_at.unwrap_or(now),
             keyed: row.keyed,
             error: None,
@@ -383,29 +422,28 @@ pub(crate) async fn write(
     Ok(Ok(now))
 }
 
+/// Writes the rows of `job`, and returns those that were written with the time of their creation.
 async fn insert_jobs(
     session: &mut Session<'_>,
     core: &Core,
     rows: &[NewRow<'_>],
-    now: Timestamp,
-) -> Result<HashSet<Uuid>, StateError> {
+) -> Result<HashMap<Uuid, i64>, StateError> {
     let (mut ids, mut chains, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut types, mut chain_types, mut chain_times) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut times, mut blockers, mut priorities, mut keyed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut blockers, mut priorities, mut keyed) = (Vec::new(), Vec::new(), Vec::new());
     let (mut max_attempts, mut keys, mut traces, mut inputs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         ids.push(row.job.id.as_uuid());
         chains.push(row.chain.as_uuid());
         indexes.push(integer(row.chain_index));
-        types.push(core.type_number(&row.job.type_name)?);
-        chain_types.push(core.type_number(row.chain_type)?);
-        chain_times.push(row.chain_created_at.unwrap_or(now).as_micros());
-        times.push(now.as_micros());
+        types.push(core.type_number(&row.job.type_name));
+        chain_types.push(row.chain_type(core));
+        chain_times.push(row.chain_created_at.map(Timestamp::as_micros));
         blockers.push(integer(row.job.blockers.len()));
         priorities.push(row.job.priority);
         keyed.push(row.keyed);
         max_attempts.push(row.job.max_attempts.map(i64::from));
-        keys.push(row.key.map(str::to_owned));
+        keys.push(row.deduplication.map(|wanted| wanted.key.clone()));
         traces.push(row.job.trace_context.clone());
         inputs.push(row.job.input.as_str().to_owned());
     }
@@ -416,7 +454,6 @@ async fn insert_jobs(
         .bind(types)
         .bind(chain_types)
         .bind(chain_times)
-        .bind(times)
         .bind(blockers)
         .bind(priorities)
         .bind(keyed)
@@ -425,7 +462,8 @@ async fn insert_jobs(
         .bind(traces)
         .bind(inputs);
     let found = session.fetch(insert).await?;
-    found.iter().map(|found| row::get(found, 0)).collect()
+    let created = |found| Ok((row::get(found, 0)?, row::get(found, 1)?));
+    found.iter().map(created).collect()
 }
 
 async fn insert_edges(session: &mut Session<'_>, core: &Core, rows: &[NewRow<'_>]) -> Result<(), StateError> {
@@ -441,31 +479,6 @@ async fn insert_edges(session: &mut Session<'_>, core: &Core, rows: &[NewRow<'_>
         return Ok(());
     }
     let insert = query(&core.sql.insert_blockers).bind(jobs).bind(positions).bind(chains);
-    session.execute(insert).await
-}
-
-async fn insert_keys(
-    session: &mut Session<'_>,
-    core: &Core,
-    rows: &[NewRow<'_>],
-    now: Timestamp,
-) -> Result<(), StateError> {
-    let (mut types, mut chains, mut keys) = (Vec::new(), Vec::new(), Vec::new());
-    for row in rows {
-        if let Some(key) = row.key {
-            types.push(core.type_number(&row.job.type_name)?);
-            chains.push(row.chain.as_uuid());
-            keys.push(key.to_owned());
-        }
-    }
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let insert = query(&core.sql.insert_keys)
-        .bind(now.as_micros())
-        .bind(types)
-        .bind(chains)
-        .bind(keys);
     session.execute(insert).await
 }
 
@@ -495,80 +508,4 @@ pub(crate) async fn taken(
         .iter()
         .map(|found| row::get(found, 0).map(JobId::from_uuid))
         .collect()
-}
-
-/// For each item with a key, by place: the newest chain in the store that counts. The keys stay locked.
-async fn find_duplicates(
-    session: &mut Session<'_>,
-    core: &Core,
-    chains: &[NewChain],
-) -> Result<HashMap<usize, CreatedChain>, StateError> {
-    let mut places = Vec::new();
-    let mut locks = BTreeSet::new();
-    for (place, chain) in chains.iter().enumerate() {
-        if let Some(wanted) = &chain.deduplication {
-            places.push((place, wanted));
-            locks.insert((core.type_number(&chain.job.type_name)?, wanted.key.clone()));
-        }
-    }
-    if places.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let (lock_types, lock_keys): (Vec<i32>, Vec<String>) = locks.into_iter().unzip();
-    let lock = query(&core.sql.lock_keys).bind(lock_types).bind(lock_keys);
-    if !Bug::Deduplication.is_on() {
-        session.execute(lock).await?;
-    }
-    let now = core.now(session).await?;
-    let (mut types, mut keys, mut ended, mut since) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut except, mut except_of) = (Vec::new(), Vec::new());
-    for (number, (place, wanted)) in (1..).zip(&places) {
-        types.push(core.type_number(&chains[*place].job.type_name)?);
-        keys.push(wanted.key.clone());
-        ended.push(wanted.scope == DeduplicationScope::Any);
-        let oldest = wanted.window.map(|window| now.saturating_sub(window).as_micros());
-        since.push(oldest.unwrap_or(i64::MIN));
-        for chain in &wanted.except {
-            except.push(chain.as_uuid());
-            except_of.push(count(number));
-        }
-    }
-    let search = query(&core.sql.duplicates)
-        .bind(types)
-        .bind(keys)
-        .bind(ended)
-        .bind(since)
-        .bind(except)
-        .bind(except_of);
-    let mut duplicates = HashMap::new();
-    for found in session.fetch(search).await? {
-        let number = usize::try_from(row::get::<i64>(&found, 0)?).unwrap_or_default();
-        let status = row::status(row::get(&found, 2)?);
-        if let (Some((place, _)), Some(status)) = (places.get(number.wrapping_sub(1)), status) {
-            let id = ChainId::from_uuid(row::get(&found, 1)?);
-            let existing = CreatedChain {
-                id,
-                status,
-                deduplicated: true,
-            };
-            duplicates.insert(*place, existing);
-        }
-    }
-    Ok(duplicates)
-}
-
-/// An earlier item of the call with the same type and key, newest first. It was created now and is open, so it lies in
-/// any window and counts in any scope.
-fn earlier_duplicate(chains: &[NewChain], created: &[CreatedChain], place: usize) -> Option<CreatedChain> {
-    let wanted = chains[place].deduplication.as_ref()?;
-    let earlier = chains.iter().zip(created).filter(|(chain, one)| {
-        !one.deduplicated
-            && chain.job.type_name == chains[place].job.type_name
-            && chain
-                .deduplication
-                .as_ref()
-                .is_some_and(|other| other.key == wanted.key)
-            && !wanted.except.contains(&one.id)
-    });
-    earlier.map(|(_, one)| one.clone()).max_by_key(|one| one.id)
 }

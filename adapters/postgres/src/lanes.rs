@@ -4,38 +4,41 @@
 //! idle at once: a task asks the server for a sign of life first. So the loops of a few workers, each with one statement
 //! after the other, would in time open all that the pool may have. Here a place is given up only when the connection is
 //! idle in the pool, or lies ready for whoever has the place next, so there are never more open than there are places.
+//! Each runtime has places of its own: see [`Locals`].
 //!
 //! Transactions of the user's leave their connections in the same way, for each other and for whoever waits for one: the
 //! sign of life would be a round trip per transaction.
+//!
+//! Transactions may hold all connections of the pool. The library's own loops do not wait for them: see
+//! [`Reserve`](crate::reserve::Reserve).
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::pin::pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use queuert::__task::spawn_on;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
 use sqlx::{PgConnection, PgPool, Postgres, SqlStr};
 use sqlx_core::transaction::TransactionManager;
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::connect::FRESH;
+use crate::connect::{FRESH, Sessions};
+use crate::lanes_local::{Gates, Locals, Share, Sweeper, current_runtime};
+use crate::reserve::Reserved;
 
-/// How many statements of the library's own run at a time in a process: a claim, the ends of attempts, and one for what
+/// How many statements of the library's own run at a time on a runtime: a claim, the ends of attempts, and one for what
 /// comes now and then (renewals, sweeps, upkeep, a call of the client's). With one more to announce and one to listen,
 /// that makes the five of `docs/postgres.md`.
-pub(crate) const PLACES: usize = 3;
+const PLACES: usize = 3;
 
 /// How long a connection may take to become idle, or to close, before it is dropped. The server may have fallen silent,
 /// and the place is needed.
 const GIVE_BACK: Duration = Duration::from_secs(5);
-
-/// How long a connection lies ready before the pool gets it back. The loops of a busy worker come again much sooner, and
-/// spare themselves and the server the sign of life.
-const READY: Duration = Duration::from_millis(50);
 
 /// How long a connection is kept from the pool at most, which closes those that are too old.
 const KEPT: Duration = Duration::from_secs(30);
@@ -46,57 +49,101 @@ const KEPT_FROM_OTHERS: Duration = Duration::from_millis(100);
 /// Places for connections of a pool. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     pool: PgPool,
-    places: Arc<Semaphore>,
-    /// For the one call of the client's that may have a place at a time. It may wait long for somebody's lock, which
-    /// must not bring the workers to a halt.
-    guest: Arc<Semaphore>,
-    ready: Mutex<Ready>,
-}
-
-/// Connections that lie ready, the last one on top. Those and the ones in use are never more than there are places: who
-/// has a place takes one of these, and asks the pool only if there is none.
-#[derive(Debug, Default)]
-struct Ready {
-    connections: Vec<Lent>,
-    /// The same of those that have no place, left by transactions of the user's.
-    spare: Vec<Lent>,
-    /// Who has asked the pool, and takes what is left meanwhile.
-    waiting: VecDeque<oneshot::Sender<Lent>>,
-    /// Whether there is a task that gives back what is not used.
-    swept: bool,
+    sessions: Sessions,
+    pub(crate) locals: Locals,
 }
 
 impl Lanes {
-    pub(crate) fn new(pool: PgPool, places: usize) -> Self {
-        let shared = Shared {
-            pool,
-            places: Arc::new(Semaphore::new(places)),
-            guest: Arc::new(Semaphore::new(1)),
-            ready: Mutex::default(),
+    /// For a state.
+    pub(crate) fn new(pool: PgPool, sessions: Sessions) -> Self {
+        let share = Share {
+            places: PLACES,
+            renewals: true,
         };
+        Self::with(pool, share, sessions)
+    }
+
+    /// For announcements, one at a time on each runtime.
+    pub(crate) fn single(pool: PgPool) -> Self {
+        let share = Share {
+            places: 1,
+            renewals: false,
+        };
+        Self::with(pool, share, Sessions::of_pooler())
+    }
+
+    fn with(pool: PgPool, share: Share, sessions: Sessions) -> Self {
+        let locals = Locals::new(share);
         Self {
-            shared: Arc::new(shared),
+            shared: Arc::new(Shared { pool, sessions, locals }),
         }
     }
 
-    /// For the library's own loops, which take turns.
+    /// For the library's own loops, which take turns, and do not wait for transactions of the user's.
     pub(crate) async fn enter(&self) -> Result<Lent, sqlx::Error> {
-        let place = self.place().await?;
+        let gates = self.shared.locals.gates();
+        let place = self.place(&gates).await?;
+        let lent = match self.take_ready()? {
+            Some(lent) => lent,
+            // Boxed: it is large, and every statement of the library's own is around it.
+            None => Box::pin(self.acquire_in_turn(&gates)).await?,
+        };
+        Ok(self.place_in(lent, place, None))
+    }
+
+    async fn acquire_in_turn(&self, gates: &Gates) -> Result<Lent, sqlx::Error> {
+        let shared = &self.shared;
+        let reserved = async {
+            tokio::time::sleep(gates.reserve.hesitation(shared.can_spare())).await;
+            gates.reserve.take_turn(&shared.pool).await
+        };
+        or_reserved(self.acquire(), reserved).await
+    }
+
+    /// For statements of the library's own that are in no hurry and may take long. They must not hold up the others where
+    /// those have little to share.
+    pub(crate) async fn enter_at_leisure(&self) -> Result<Lent, sqlx::Error> {
+        let place = self.place(&self.shared.locals.gates()).await?;
         self.take(place, None).await
+    }
+
+    /// For renewals, which wait for nobody: neither for transactions nor for the library's other statements.
+    pub(crate) async fn renew(&self) -> Result<Lent, sqlx::Error> {
+        let shared = &self.shared;
+        let gates = shared.locals.gates();
+        let in_turn = async {
+            let place = self.place(&gates).await?;
+            self.take(place, None).await
+        };
+        let reserved = async {
+            // Renewals come early enough to wait this long for a turn.
+            let hesitation = gates.reserve.hesitation(shared.can_spare());
+            tokio::time::sleep(hesitation).await;
+            gates.reserve.renew(&shared.pool).await
+        };
+        Box::pin(or_reserved(in_turn, reserved)).await
+    }
+
+    /// Closes what was opened beside the pool.
+    pub(crate) async fn close_reserve(&self) {
+        for gates in self.shared.locals.all_gates() {
+            gates.reserve.close().await;
+        }
     }
 
     /// For calls of the client's outside of transactions. One at a time takes its turn like the loops; what is under way
     /// beside it is as good as a transaction of the user's, and gets what the pool can give.
     pub(crate) async fn visit(&self) -> Result<Lent, sqlx::Error> {
-        match Arc::clone(&self.shared.guest).try_acquire_owned() {
+        let gates = self.shared.locals.gates();
+        match Arc::clone(&gates.guest).try_acquire_owned() {
             Ok(guest) => {
-                let place = self.place().await?;
+                let place = self.place(&gates).await?;
                 self.take(place, Some(guest)).await
             }
             Err(_) => self.pass().await,
@@ -115,30 +162,36 @@ impl Lanes {
         if self.shared.pool.is_closed() {
             return Err(sqlx::Error::PoolClosed);
         }
-        let left = {
-            let mut ready = self.shared.ready();
-            // What is older is from a runtime that has ended.
-            match ready.spare.pop().filter(|lent| lent.used.elapsed() < FRESH) {
-                Some(lent) => return Ok(lent),
+        let can_spare = self.shared.can_spare();
+        let (lent, left) = self.shared.locals.here(|local| {
+            let lent = local.spare.pop();
+            let left = match &lent {
+                Some(lent) if lent.is_usable() => None,
                 // Whoever the pool opens one for waits for that one: a connection that is given up half made costs the
                 // server a process.
-                None if self.shared.can_spare() => None,
-                None => Some(ready.wait()),
-            }
-        };
+                _ => (!can_spare).then(|| local.wait()),
+            };
+            (lent, left)
+        });
+        // A stale one is not dropped under the lock: that makes a task, which a runtime that is ending drops right there.
+        if let Some(lent) = lent.filter(Lent::is_usable) {
+            return Ok(lent);
+        }
         let Some(left) = left else {
-            return self.shared.pool.acquire().await.map(Lent::new);
+            return self.shared.open().await;
         };
+        // By way of the pool, which tests whether it can be used here.
+        drop(self.shared.locals.take_from_others());
         tokio::select! {
             biased;
             Ok(lent) = left => Ok(lent),
-            acquired = self.shared.pool.acquire() => acquired.map(Lent::new),
+            opened = self.shared.open() => opened,
         }
     }
 
-    async fn place(&self) -> Result<OwnedSemaphorePermit, sqlx::Error> {
+    async fn place(&self, gates: &Gates) -> Result<OwnedSemaphorePermit, sqlx::Error> {
         let patience = self.shared.pool.options().get_acquire_timeout();
-        let place = tokio::time::timeout(patience, Arc::clone(&self.shared.places).acquire_owned()).await;
+        let place = tokio::time::timeout(patience, Arc::clone(&gates.places).acquire_owned()).await;
         // As from the pool, to whose users it makes no difference.
         place
             .map_err(|_| sqlx::Error::PoolTimedOut)?
@@ -150,115 +203,69 @@ impl Lanes {
         place: OwnedSemaphorePermit,
         guest: Option<OwnedSemaphorePermit>,
     ) -> Result<Lent, sqlx::Error> {
+        let lent = match self.take_ready()? {
+            Some(lent) => lent,
+            None => self.acquire().await?,
+        };
+        Ok(self.place_in(lent, place, guest))
+    }
+
+    /// What lies ready for the place that the caller has.
+    fn take_ready(&self) -> Result<Option<Lent>, sqlx::Error> {
         if self.shared.pool.is_closed() {
             return Err(sqlx::Error::PoolClosed);
         }
-        let ready = self.shared.ready().connections.pop();
-        let mut lent = match ready {
-            Some(lent) if lent.used.elapsed() < FRESH => lent,
-            // From a runtime that has ended, or there is none.
-            _ => self.acquire().await?,
-        };
-        lent.lanes = Arc::downgrade(&self.shared);
+        let ready = self.shared.locals.here(|local| local.connections.pop());
+        Ok(ready.filter(|lent| lent.is_usable()))
+    }
+
+    fn place_in(&self, mut lent: Lent, place: OwnedSemaphorePermit, guest: Option<OwnedSemaphorePermit>) -> Lent {
+        if !lent.reserved {
+            lent.lanes = Arc::downgrade(&self.shared);
+        }
         (lent.place, lent.guest) = (Some(place), guest);
-        Ok(lent)
+        lent
+    }
+}
+
+/// What the pool gives, or else the reserve.
+async fn or_reserved(
+    usual: impl Future<Output = Result<Lent, sqlx::Error>>,
+    reserved: impl Future<Output = Reserved>,
+) -> Result<Lent, sqlx::Error> {
+    let mut reserved = pin!(reserved);
+    let usual = tokio::select! {
+        biased;
+        usual = usual => usual,
+        reserved = &mut reserved => return Ok(Lent::reserved(reserved)),
+    };
+    match usual {
+        // The pool's patience may be shorter than it takes to open a connection.
+        Err(sqlx::Error::PoolTimedOut) => match tokio::time::timeout(GIVE_BACK, reserved).await {
+            Ok(reserved) => Ok(Lent::reserved(reserved)),
+            Err(_) => Err(sqlx::Error::PoolTimedOut),
+        },
+        usual => usual,
     }
 }
 
 impl Shared {
-    fn ready(&self) -> MutexGuard<'_, Ready> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A connection of the pool's.
+    async fn open(&self) -> Result<Lent, sqlx::Error> {
+        let mut acquired = self.pool.acquire().await;
+        if self.sessions.heard(&acquired, &self.pool) {
+            acquired = self.pool.acquire().await;
+        }
+        acquired.map(Lent::new)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.pool.is_closed()
     }
 
     /// Whether others find something in the pool while this one is kept from it.
     fn can_spare(&self) -> bool {
         self.pool.num_idle() > 0 || self.pool.size() < self.pool.options().get_max_connections()
-    }
-}
-
-impl Ready {
-    /// Whoever came first is given what is left first.
-    fn wait(&mut self) -> oneshot::Receiver<Lent> {
-        let (sender, receiver) = oneshot::channel();
-        self.waiting.retain(|waiting| !waiting.is_closed());
-        self.waiting.push_back(sender);
-        receiver
-    }
-
-    /// Gives it to somebody who waits, or back.
-    fn hand(&mut self, mut lent: Lent) -> Option<Lent> {
-        while let Some(waiting) = self.waiting.pop_front() {
-            match waiting.send(lent) {
-                Ok(()) => return None,
-                // The pool had one for him, or he has gone.
-                Err(back) => lent = back,
-            }
-        }
-        Some(lent)
-    }
-}
-
-/// The task that gives back what lies ready and is not used, until nothing is left. When its runtime ends before it, the
-/// next connection that is left starts another one.
-struct Sweeper {
-    lanes: Arc<Shared>,
-    done: bool,
-}
-
-impl Sweeper {
-    /// Unless there is one already, who will find what was left before.
-    fn start(lanes: &Arc<Shared>) {
-        if std::mem::replace(&mut lanes.ready().swept, true) {
-            return;
-        }
-        let sweeper = Self {
-            lanes: Arc::clone(lanes),
-            done: false,
-        };
-        // Not under the lock: a runtime that is ending drops the task right here, and that takes the lock.
-        tokio::spawn(sweeper.run());
-    }
-
-    async fn run(mut self) {
-        while !self.done {
-            tokio::time::sleep(READY).await;
-            drop(self.take_old());
-        }
-    }
-
-    fn take_old(&mut self) -> Vec<Lent> {
-        let lanes = Arc::clone(&self.lanes);
-        let mut ready = lanes.ready();
-        let mut old = Vec::new();
-        for mut lent in std::mem::take(&mut ready.connections) {
-            let is_old = lent.used.elapsed() >= READY || lanes.pool.is_closed();
-            // With a place for the way back. If there is none, somebody has one for whom the connection lies ready.
-            match Arc::clone(&lanes.places).try_acquire_owned() {
-                Ok(place) if is_old => {
-                    lent.place = Some(place);
-                    old.push(lent);
-                }
-                _ => ready.connections.push(lent),
-            }
-        }
-        for lent in std::mem::take(&mut ready.spare) {
-            match lent.used.elapsed() >= READY || lanes.pool.is_closed() {
-                true => old.push(lent),
-                false => ready.spare.push(lent),
-            }
-        }
-        // Under the lock: whoever leaves a connection from now on starts another task.
-        self.done = ready.connections.is_empty() && ready.spare.is_empty();
-        ready.swept = !self.done;
-        old
-    }
-}
-
-impl Drop for Sweeper {
-    fn drop(&mut self) {
-        if !self.done {
-            self.lanes.ready().swept = false;
-        }
     }
 }
 
@@ -270,10 +277,15 @@ pub(crate) struct Lent {
     place: Option<OwnedSemaphorePermit>,
     /// Given up at once, so that the same caller's next call finds it free.
     guest: Option<OwnedSemaphorePermit>,
+    /// Whether it is of the reserve, to which it goes back at once; with the turn of its borrower there.
+    reserved: bool,
+    turn: Option<OwnedSemaphorePermit>,
     /// Where it may lie ready.
     lanes: Weak<Shared>,
     since: Instant,
     used: Instant,
+    /// The runtime on which it was last used: on another one it may be dead, or never hear an answer.
+    runtime: Option<Id>,
     /// Whether nobody knows if a transaction is open.
     torn: bool,
 }
@@ -284,11 +296,35 @@ impl Lent {
             connection: Some(connection),
             place: None,
             guest: None,
+            reserved: false,
+            turn: None,
             lanes: Weak::new(),
             since: Instant::now(),
             used: Instant::now(),
+            runtime: current_runtime(),
             torn: false,
         }
+    }
+
+    fn reserved(Reserved { connection, turn }: Reserved) -> Self {
+        let mut lent = Self::new(connection);
+        (lent.reserved, lent.turn) = (true, turn);
+        lent
+    }
+
+    /// Whether one that lay ready may be used here and now.
+    fn is_usable(&self) -> bool {
+        self.used.elapsed() < FRESH && self.runtime == current_runtime()
+    }
+
+    /// When it was left.
+    pub(crate) fn used(&self) -> Instant {
+        self.used
+    }
+
+    /// Gives it a place for its way back to the pool.
+    pub(crate) fn put_in(&mut self, place: OwnedSemaphorePermit) {
+        self.place = Some(place);
     }
 
     /// Begins a transaction with this statement.
@@ -332,13 +368,15 @@ impl Lent {
         let place = self.place.take();
         self.guest = None;
         self.used = Instant::now();
-        let mut ready = lanes.ready();
-        match (place.is_some() && can_spare, ready.hand(self)) {
-            (_, None) => {}
-            (true, Some(lent)) => ready.connections.push(lent),
-            (false, Some(lent)) => ready.spare.push(lent),
-        }
-        drop(ready);
+        let runtime = current_runtime();
+        // The place of another runtime is not for whoever is next on this one.
+        let has_place = place.is_some() && self.runtime == runtime;
+        self.runtime = runtime;
+        lanes.locals.here(|local| match local.hand(self) {
+            None => {}
+            Some(lent) if has_place && can_spare => local.connections.push(lent),
+            Some(lent) => local.spare.push(lent),
+        });
         Sweeper::start(&lanes);
         // The next one finds what was left.
         drop(place);
@@ -369,13 +407,13 @@ impl Drop for Lent {
         let Some(mut connection) = self.connection.take() else {
             return;
         };
-        let (place, torn) = (self.place.take(), self.torn);
+        let (place, turn, torn) = (self.place.take(), self.turn.take(), self.torn);
         // Without a runtime there is nobody to talk to the server, and no pool that could be used.
         let Ok(runtime) = Handle::try_current() else {
             drop(connection.return_to_pool());
             return;
         };
-        runtime.spawn(async move {
+        spawn_on(&runtime, async move {
             let back = async {
                 match torn {
                     true => drop(connection.close().await),
@@ -384,7 +422,7 @@ impl Drop for Lent {
             };
             // What comes of it does not matter: a connection that is not idle now is closed.
             let _ = tokio::time::timeout(GIVE_BACK, back).await;
-            drop(place);
+            drop((place, turn));
         });
     }
 }
@@ -392,47 +430,5 @@ impl Drop for Lent {
 impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lent").field("torn", &self.torn).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use sqlx::postgres::PgPoolOptions;
-    use tokio::runtime::Builder;
-
-    use super::*;
-
-    /// Leaves a connection when it is dropped.
-    struct Leaver(Arc<Shared>);
-
-    impl Drop for Leaver {
-        fn drop(&mut self) {
-            Sweeper::start(&self.0);
-        }
-    }
-
-    #[test]
-    fn a_runtime_ends_while_a_connection_is_left() {
-        let (ended, hears) = mpsc::channel();
-        std::thread::spawn(move || {
-            let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
-            let runtime = runtime.expect("there are threads");
-            let lanes = runtime.block_on(async {
-                let pool = PgPoolOptions::new().connect_lazy("postgres://nobody@localhost/nowhere");
-                Lanes::new(pool.expect("the URL is one"), PLACES)
-            });
-            let leaver = Leaver(Arc::clone(&lanes.shared));
-            runtime.spawn(async move {
-                std::future::pending::<()>().await;
-                drop(leaver);
-            });
-            drop(runtime);
-            let swept = lanes.shared.ready().swept;
-            ended.send(swept).expect("the test waits");
-        });
-        let swept = hears.recv_timeout(Duration::from_secs(60)).expect("the runtime ends");
-        assert!(!swept, "the next connection that is left starts another task");
     }
 }

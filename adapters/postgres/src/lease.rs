@@ -2,21 +2,23 @@
 
 use std::collections::HashMap;
 
-use queuert::adapter::{ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal};
-use queuert::{AbortReason, AttemptError, Fence, JobId, JobStatus, StateError, Timestamp};
+use queuert::adapter::{ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal, rank};
+use queuert::{AbortReason, Fence, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::change::{Change, Destination};
 use crate::core::{Core, count, micros};
-use crate::presence;
+use crate::presence::{self, Missed};
 use crate::row::{self, JOB_COLUMNS};
 use crate::sabotage::Bug;
 use crate::session::{Session, query};
+use crate::snapshot;
 
 pub(crate) async fn renew(
     session: &mut Session<'_>,
     core: &Core,
     renewals: &[RenewLease],
+    process: Option<i64>,
 ) -> Result<Vec<Renewal>, StateError> {
     let mut ordered: Vec<&RenewLease> = renewals.iter().collect();
     ordered.sort_unstable_by_key(|renewal| renewal.job);
@@ -28,7 +30,8 @@ pub(crate) async fn renew(
                 .map(|renewal| renewal.fence.as_uuid())
                 .collect::<Vec<_>>(),
         )
-        .bind(ordered.iter().map(|renewal| micros(renewal.lease)).collect::<Vec<_>>());
+        .bind(ordered.iter().map(|renewal| micros(renewal.lease)).collect::<Vec<_>>())
+        .bind(process);
     let mut renewed: HashMap<(Uuid, Uuid), Timestamp> = HashMap::new();
     for found in session.fetch(renew).await? {
         let until = Timestamp::from_micros(row::get(&found, 2)?);
@@ -69,9 +72,10 @@ pub(crate) async fn standings(
     }
     for found in session.fetch(query(&core.sql.standing).bind(ids)).await? {
         let job = JobId::from_uuid(row::get(&found, 0)?);
-        let status = row::status(row::get(&found, 1)?);
+        // A row with a status that is none is in the table of the dead and the cancelled.
+        let status = row::status(row::get(&found, 1)?).unwrap_or(JobStatus::Dead);
         let standing = Standing {
-            status: status.ok_or_else(|| crate::error::corrupt(format!("job {job} has an unknown status")))?,
+            status,
             fence: row::get(&found, 2)?,
             settled_fence: row::get(&found, 3)?,
             awaited: row::get(&found, 4)?,
@@ -114,7 +118,10 @@ pub(crate) async fn hold(
     // A statement of its own, which sees what made the first one fail. A fence does not come back.
     let standings = standings(session, core, std::iter::once(job)).await?;
     match held(standings.get(&job), fence) {
-        Err(reason) => Ok(Err(reason)),
+        Err(reason) => {
+            snapshot::confirm(session, core, vec![job.as_uuid()]).await?;
+            Ok(Err(reason))
+        }
         // The transaction of the claim committed in between.
         Ok(()) => {
             let held = !session.fetch(hold()).await?.is_empty();
@@ -123,13 +130,21 @@ pub(crate) async fn hold(
     }
 }
 
+/// Whether the expired row `r` is one to take: of one of the types $1, or with another number than its job has, so that
+/// perhaps nobody runs its type. A row without a job stays where it is, and the check of all rows tells of it. A subselect,
+/// which is looked up for each row that has expired, and for no other.
+const TO_BE_TAKEN: &str = "(SELECT r.type_id = ANY ($1::integer[]) OR r.type_id <> j.type_id FROM {schema}.job AS j \
+     WHERE j.id = r.id)";
+
 /// Whether some lease has expired, without locking anything.
 pub(crate) async fn has_expired(session: &mut Session<'_>, core: &Core, reap: &ReapLeases) -> Result<bool, StateError> {
-    let text = "SELECT 1 FROM {schema}.running AS r WHERE r.leased_until <= {now} AND r.type_id = ANY ($1::integer[]) \
-                AND r.id <> ALL ($2::uuid[]) LIMIT 1";
+    let text = format!(
+        "SELECT 1 FROM {{schema}}.running AS r WHERE r.leased_until <= {{now}} AND r.id <> ALL ($2::uuid[]) \
+         AND {TO_BE_TAKEN} LIMIT 1"
+    );
     core.find_types(session, reap.types.iter().map(|reaped| &reaped.name))
         .await?;
-    let search = query(&core.render(text))
+    let search = query(&core.render(&text))
         .bind(reaped_types(core, reap))
         .bind(excepted(reap));
     Ok(!session.fetch(search).await?.is_empty())
@@ -144,24 +159,46 @@ fn excepted(reap: &ReapLeases) -> Vec<Uuid> {
     reap.except.iter().map(|job| job.as_uuid()).collect()
 }
 
+/// What a sweep took back.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    pub(crate) jobs: Vec<ReapedJob>,
+    /// Type and rank of those that are due at once.
+    due: Vec<(i32, i64)>,
+}
+
+impl Swept {
+    /// Tells the claims of this process where the jobs are, after the commit: they have kept their places, which lie before
+    /// the point where claims may begin to look.
+    pub(crate) fn tell(self, core: &Core) -> Vec<ReapedJob> {
+        for (type_number, rank) in self.due {
+            core.horizons.put_ready(type_number, rank);
+        }
+        self.jobs
+    }
+}
+
 /// Takes expired leases, oldest first, and those of the processes that are taken for dead. In a transaction: the rows are
 /// taken away first and put elsewhere after.
 pub(crate) async fn reap(
     session: &mut Session<'_>,
     core: &Core,
     reap: &ReapLeases,
-    dead: &[i64],
-) -> Result<Vec<ReapedJob>, StateError> {
+    dead: &[Missed],
+) -> Result<Swept, StateError> {
     let confirmed = presence::confirm(session, core, dead).await?;
-    let text = "WITH d AS (DELETE FROM {schema}.running WHERE ctid = ANY (ARRAY(\
-         SELECT r.ctid FROM {schema}.running AS r WHERE (r.leased_until <= {now} OR r.owner = ANY ($4::text[])) \
-         AND r.type_id = ANY ($1::integer[]) AND r.id <> ALL ($2::uuid[]) ORDER BY r.leased_until, r.id LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) RETURNING *) \
+    let text = format!(
+        "WITH d AS (DELETE FROM {{schema}}.running WHERE ctid = ANY (ARRAY(\
+         SELECT r.ctid FROM {{schema}}.running AS r WHERE (r.leased_until <= {{now}} OR r.owner = ANY ($4::text[])) \
+         AND r.id <> ALL ($2::uuid[]) AND {TO_BE_TAKEN} ORDER BY r.leased_until, r.id LIMIT $3::bigint \
+         FOR UPDATE SKIP LOCKED)) RETURNING *) \
          SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text, 2, j.priority, \
          d.attempt, d.claims, j.max_attempts, j.created_at, d.scheduled_at, d.started_at, NULL::bigint, NULL::text, \
          NULL::integer, NULL::bigint, NULL::text, d.owner, d.leased_until, d.fence, j.dedup_key, j.trace_context, \
-         j.keyed, j.blockers, 3, d.awaited, d.settled_fence, j.chain_created_at, NULL::integer, {now} \
-         FROM d JOIN {schema}.job AS j ON j.id = d.id ORDER BY d.leased_until, d.id";
-    let search = query(&core.render(text))
+         j.keyed, j.blockers, 3, d.awaited, d.settled_fence, j.chain_created_at, NULL::integer, d.type_id, {{now}}, \
+         d.rank FROM d JOIN {{schema}}.job AS j ON j.id = d.id ORDER BY d.leased_until, d.id"
+    );
+    let search = query(&core.render(&text))
         .bind(reaped_types(core, reap))
         .bind(excepted(reap))
         .bind(count(reap.limit))
@@ -169,52 +206,44 @@ pub(crate) async fn reap(
     let rows = session.fetch(search).await?;
     presence::forget(session, core, &confirmed).await?;
     let Some(now) = rows.last().map(|last| row::get(last, JOB_COLUMNS)).transpose()? else {
-        return Ok(Vec::new());
+        return Ok(Swept::default());
     };
     let now = Timestamp::from_micros(now);
-    let mut reaped = Vec::with_capacity(rows.len());
+    let mut swept = Swept::default();
     let mut changes = Vec::with_capacity(rows.len());
-    for mut stored in row::jobs(session, core, &rows).await? {
-        let Some(lease) = stored.job.lease.take() else {
+    for (mut stored, found) in row::jobs(session, core, &rows).await?.into_iter().zip(&rows) {
+        let place = rank(stored.job.scheduled_at, stored.job.priority, core.ageing_step);
+        let place = row::get::<Option<i64>>(found, JOB_COLUMNS + 1)?.unwrap_or(place);
+        let cause = match &stored.job.lease {
+            Some(lease) if lease.until > now => ReapCause::OwnerDied,
+            _ => ReapCause::LeaseExpired,
+        };
+        let Some(taken) = reap.take_back(&mut stored.job, cause, now) else {
             continue;
         };
-        let cause = match lease.until <= now {
-            true => ReapCause::LeaseExpired,
-            false => ReapCause::OwnerDied,
-        };
-        let job = &mut stored.job;
-        let allowed = reap.types.iter().find(|reaped| reaped.name == job.type_name);
-        let allowed = job.max_attempts.or(allowed.map(|reaped| reaped.max_attempts));
-        let to = if allowed.is_some_and(|allowed| job.attempt >= allowed) {
-            job.status = JobStatus::Dead;
-            job.ended_at = Some(now);
-            Destination::Stopped {
+        let to = match stored.job.status {
+            JobStatus::Dead => Destination::Stopped {
                 status: JobStatus::Dead,
                 ended_at: now,
-            }
-        } else {
-            job.status = JobStatus::Pending;
-            job.scheduled_at = now;
-            Destination::Pending
+            },
+            _ => Destination::Pending,
         };
-        let error = AttemptError {
-            attempt: job.attempt,
-            at: now,
-            message: cause.error(&lease),
-        };
-        job.last_error = Some(error.clone());
+        if matches!(to, Destination::Pending) && stored.job.scheduled_at <= now {
+            swept.due.push((stored.type_number, place));
+        }
         changes.push(Change {
             from: None,
-            error: Some(error),
+            rank: Some(place),
+            error: Some(taken.error),
             ..Change::of(&stored, to)
         });
-        reaped.push(ReapedJob {
-            owner: lease.owner,
-            expired_at: lease.until,
+        swept.jobs.push(ReapedJob {
+            owner: taken.lease.owner,
+            expired_at: taken.lease.until,
             cause,
             job: stored.job,
         });
     }
     core.change(session, &changes, now).await?;
-    Ok(reaped)
+    Ok(swept)
 }

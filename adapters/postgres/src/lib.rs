@@ -18,7 +18,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let state = PostgresState::connect("postgres://app:password@db.internal:5432/app").await?;
-//! let notify = PostgresNotify::new(state.pool().clone());
+//! let notify = PostgresNotify::new(&state);
 //! let client = Client::builder(state).notify(notify).build();
 //! let workers = client
 //!     .worker()
@@ -67,34 +67,43 @@ mod core;
 mod create;
 mod error;
 mod finish;
+mod hidden;
 mod horizon;
+mod keys;
 mod lanes;
+mod lanes_local;
 mod lately;
 mod lease;
 mod lifeline;
 mod lock;
 mod lock_set;
 mod locked_jobs;
+mod lost_jobs;
 mod maintain;
 mod maintain_check;
 mod maintain_retention;
 mod maintain_vacuum;
 mod migrate;
+mod migrate_apply;
 mod notify;
 mod notify_backoff;
 mod notify_fleet;
 mod notify_hub;
 mod notify_listener;
+mod notify_look;
 mod notify_outbox;
 mod notify_payload;
 mod operate;
 mod operate_delete;
 mod options;
 mod presence;
+mod presence_others;
 mod query;
 mod query_chains;
 mod query_jobs;
 mod query_page;
+mod recall;
+mod reserve;
 mod retention;
 mod row;
 mod sabotage;
@@ -102,12 +111,15 @@ mod session;
 mod settle;
 mod settle_batch;
 mod settle_statement;
+mod snapshot;
 mod sql;
 mod starts;
 mod state;
 mod together;
 mod transaction;
 mod types;
+mod url;
+mod watermark;
 
 pub use migrate::Migration;
 pub use notify::{PostgresNotify, PostgresNotifyOptions};

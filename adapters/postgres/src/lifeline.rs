@@ -2,16 +2,16 @@
 //!
 //! It holds an advisory lock, whose number only this handle of the store uses. When the process dies, the operating system
 //! closes its connections, the server ends the session, and the lock is free. The listener of a
-//! [`PostgresNotify`](crate::PostgresNotify) on the pool of the same state is such a session, at no extra cost; where there
-//! is none, the state opens one of its own. The number travels in the options of the pool's connections.
+//! [`PostgresNotify`](crate::PostgresNotify) that was made from the same state is such a session, at no extra cost; where
+//! there is none, the state opens one of its own. The connections of the pool carry the number in their options, which
+//! tells them from sessions that a pooler lends.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::{Executor, PgExecutor, Row};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -21,11 +21,9 @@ use crate::notify_listener::SESSION;
 /// The setting that carries the number of the lock.
 pub(crate) const SETTING: &str = "queuert.lifeline";
 
-/// How long to wait for a listener before a session of one's own is opened. Well below the grace of those who look.
+/// How long to wait for a listener, if there may be one, before a session of one's own is opened. Well below the grace of
+/// those who look, and the first claim waits for it.
 const LISTENER_FIRST: Duration = Duration::from_millis(300);
-
-/// The same before there ever was a session, which is before anybody looks, if there may be a listener.
-const FIRST_LISTENER: Duration = Duration::from_secs(5);
 
 /// How long a connection may take to be made.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -36,8 +34,11 @@ const CHECK: Duration = Duration::from_secs(10);
 /// A session that has lived this long was a good one.
 const GOOD: Duration = Duration::from_secs(5);
 
-/// The lifelines of this process, by the number of their lock.
-static LIFELINES: LazyLock<Mutex<HashMap<i64, Weak<Lifeline>>>> = LazyLock::new(Mutex::default);
+/// Whether a session was made with the options of this handle, and by its server. The number is random, so that no other
+/// session has it. A pooler may ignore the options, or send them as statements to whichever session it hands out: then the
+/// number is missing, or the source of the settings is another one than what a connection is made with.
+const OWN: &str = "SELECT current_setting('queuert.lifeline', true), \
+     (SELECT s.source FROM pg_catalog.pg_settings AS s WHERE s.name = 'plan_cache_mode')";
 
 /// The sessions of this process that hold one lock.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub(crate) struct Lifeline {
     held: watch::Sender<Held>,
     /// Whether there may be a listener.
     announced: AtomicBool,
+    /// Whether a connection of this handle was found to lead to a session that a pooler lends to several clients.
+    pooled: watch::Sender<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,33 +62,50 @@ pub(crate) struct Held {
 }
 
 impl Lifeline {
-    /// The one with this number.
-    pub(crate) fn of(key: i64) -> Arc<Self> {
-        let mut lifelines = LIFELINES.lock().unwrap_or_else(PoisonError::into_inner);
-        lifelines.retain(|_, lifeline| lifeline.strong_count() > 0);
-        if let Some(lifeline) = lifelines.get(&key).and_then(Weak::upgrade) {
-            return lifeline;
-        }
-        let lifeline = Arc::new(Self {
+    /// A lifeline with this number, which no session holds yet.
+    pub(crate) fn new(key: i64) -> Self {
+        Self {
             key,
             held: watch::Sender::default(),
             announced: AtomicBool::new(false),
-        });
-        lifelines.insert(key, Arc::downgrade(&lifeline));
-        lifeline
-    }
-
-    /// The one that connections with these options are to hold, if any.
-    pub(crate) fn of_options(options: &PgConnectOptions) -> Option<Arc<Self>> {
-        let options = options.get_options()?;
-        let (_, rest) = options.split_once(SETTING)?;
-        let number = rest.strip_prefix('=')?.split_whitespace().next()?;
-        number.parse().ok().map(Self::of)
+            pooled: watch::Sender::default(),
+        }
     }
 
     /// There may be a listener, whose session will do.
     pub(crate) fn announce_listener(&self) {
         self.announced.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether there is a pooler between this process and the server.
+    pub(crate) fn is_pooled(&self) -> bool {
+        *self.pooled.borrow()
+    }
+
+    /// Takes note of a pooler. For good: one that has gone may come back with the next connection.
+    pub(crate) fn found_pooler(&self) {
+        self.pooled.send_replace(true);
+    }
+
+    /// Waits until a pooler is found.
+    pub(crate) async fn pooled(&self) {
+        // Closed never: this value has the sender.
+        let _ = self.pooled.subscribe().wait_for(|pooled| *pooled).await;
+    }
+
+    /// Checks that a new session is this process's own, and takes note if it is not.
+    pub(crate) async fn check(&self, session: impl PgExecutor<'_>) -> Result<(), sqlx::Error> {
+        if self.is_pooled() {
+            return Ok(());
+        }
+        // As one plain message, which no pooler tears apart or has to remember.
+        let found = sqlx::raw_sql(OWN).fetch_one(session).await?;
+        let number: Option<String> = found.try_get(0)?;
+        let source: Option<String> = found.try_get(1)?;
+        if number != Some(self.key.to_string()) || source.as_deref() != Some("client") {
+            self.found_pooler();
+        }
+        Ok(())
     }
 
     pub(crate) fn key(&self) -> i64 {
@@ -98,6 +118,11 @@ impl Lifeline {
 
     /// Takes the lock on a session, which has it until it ends.
     pub(crate) async fn take(self: &Arc<Self>, session: &mut PgListener) -> Result<Hold, sqlx::Error> {
+        self.check(&mut *session).await?;
+        if self.is_pooled() {
+            // The lock would belong to the client that the pooler lends the session to next, and outlive this process.
+            return Err(sqlx::Error::Protocol("the session belongs to a pooler".to_owned()));
+        }
         // Waits if somebody just looks, which takes no time.
         let take = sqlx::query("SELECT pg_advisory_lock_shared($1)").bind(self.key);
         session.execute(take.persistent(false)).await?;
@@ -108,15 +133,17 @@ impl Lifeline {
         Ok(Hold(Arc::clone(self)))
     }
 
-    /// Sees to it that there is a session for as long as this future is polled.
+    /// Sees to it that there is a session for as long as this future is polled. Returns if a pooler is found.
     pub(crate) async fn keep(self: Arc<Self>, connect: PgConnectOptions) {
         let mut held = self.watch();
         let mut backoff = Backoff::default();
-        loop {
+        while !self.is_pooled() {
             // Closed never: this value has the sender.
             let _ = held.wait_for(|held| held.sessions == 0).await;
-            let first = held.borrow().taken == 0 && self.announced.load(Ordering::SeqCst);
-            let patience = if first { FIRST_LISTENER } else { LISTENER_FIRST };
+            let patience = match self.announced.load(Ordering::SeqCst) {
+                true => LISTENER_FIRST,
+                false => Duration::ZERO,
+            };
             let listener = held.wait_for(|held| held.sessions > 0);
             if tokio::time::timeout(patience, listener).await.is_ok() {
                 continue;
@@ -192,21 +219,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_travels_in_the_options() {
-        let plain = PgConnectOptions::new().options([("jit", "off")]);
-        assert!(Lifeline::of_options(&plain).is_none());
-        let key = fastrand::i64(..);
-        let marked = plain
-            .options([(SETTING, key.to_string())])
-            .options([("search_path", "x")]);
-        let lifeline = Lifeline::of_options(&marked).unwrap();
-        assert_eq!(lifeline.key(), key);
-        assert!(Arc::ptr_eq(&lifeline, &Lifeline::of(key)), "one per process");
-    }
-
-    #[test]
     fn it_is_lost_with_the_last_session() {
-        let lifeline = Lifeline::of(fastrand::i64(..));
+        let lifeline = Arc::new(Lifeline::new(fastrand::i64(..)));
         let hold = || {
             lifeline.held.send_modify(|held| held.sessions += 1);
             Hold(Arc::clone(&lifeline))

@@ -18,6 +18,9 @@ const MANY_ROUNDS: usize = 10_000;
 pub(crate) struct Locked {
     /// The latest job of each, as it is since the lock was granted. Chains that do not exist are not in it.
     pub(crate) latest: HashMap<ChainId, StoredJob>,
+    /// Chains whose latest job has no row of state, with that job. Something other than this library has deleted the row. The
+    /// row of the job in `job` is locked in its place.
+    pub(crate) damaged: HashMap<ChainId, Uuid>,
     /// Those that another transaction has locked, if the session does not wait.
     pub(crate) busy: HashSet<ChainId>,
     /// The time after the last lock was granted.
@@ -31,6 +34,7 @@ impl Locked {
 
     fn add(&mut self, other: Self) {
         self.latest.extend(other.latest);
+        self.damaged.extend(other.damaged);
         self.busy.extend(other.busy);
         self.now = other.now.or(self.now);
     }
@@ -48,22 +52,31 @@ impl Core {
         ids.dedup();
         let mut locked = Locked::default();
         let text = lock_statement(session.waits);
-        for _ in 0..MANY_ROUNDS {
+        for round in 0..MANY_ROUNDS {
             if ids.is_empty() {
                 return Ok(locked);
             }
             let rows = session.fetch(query(&self.render(&text)).bind(ids.clone())).await?;
-            let mut missed = Vec::new();
+            let (mut missed, mut missed_jobs) = (Vec::new(), Vec::new());
             let mut jobs = Vec::new();
             for found in &rows {
                 match (row::get::<Option<Uuid>>(found, 1)?, row::get::<bool>(found, 2)?) {
                     (None, _) => {}
                     (Some(job), true) => jobs.push(job),
-                    (Some(_), false) => missed.push(row::get::<Uuid>(found, 0)?),
+                    (Some(job), false) => {
+                        missed.push(row::get::<Uuid>(found, 0)?);
+                        missed_jobs.push(job);
+                    }
                 }
             }
-            let round = self.read_locked(session, jobs, &mut missed).await?;
-            locked.add(round);
+            // The row of almost every job that was missed has moved, or is locked.
+            if !missed_jobs.is_empty() && (round > 0 || !session.waits) {
+                let damaged = self.lock_damaged(session, missed_jobs).await?;
+                missed.retain(|chain| !damaged.contains_key(&ChainId::from_uuid(*chain)));
+                locked.damaged.extend(damaged);
+            }
+            let read = self.read_locked(session, jobs, &mut missed).await?;
+            locked.add(read);
             if !session.waits {
                 locked.busy.extend(missed.drain(..).map(ChainId::from_uuid));
             }
@@ -72,9 +85,35 @@ impl Core {
             ids.sort_unstable();
         }
         Err(corrupt(format!(
-            "the latest job of chain {} is in none of the tables",
+            "the latest job of chain {} is in none of the tables: rows were removed by hand, or a backup was restored in part; \
+             restore the missing row, or delete those that are left of the chain",
             ids.first().copied().unwrap_or_default()
         )))
+    }
+
+    /// Of these latest jobs, those that have no row of state, locked by their rows in `job`. A job that moves is in one table in
+    /// every snapshot, so one statement tells.
+    async fn lock_damaged(
+        &self,
+        session: &mut Session<'_>,
+        jobs: Vec<Uuid>,
+    ) -> Result<HashMap<ChainId, Uuid>, StateError> {
+        let mut text = "SELECT j.chain_id, j.id FROM {schema}.job AS j WHERE j.id = ANY ($1::uuid[])".to_owned();
+        for place in Place::ALL {
+            let table = place.table();
+            text.push_str(&format!(
+                " AND NOT EXISTS (SELECT 1 FROM {{schema}}.{table} AS x WHERE x.id = j.id)"
+            ));
+        }
+        text.push_str(" ORDER BY j.id FOR UPDATE OF j");
+        if !session.waits {
+            text.push_str(" SKIP LOCKED");
+        }
+        let mut damaged = HashMap::new();
+        for found in session.fetch(query(&self.render(&text)).bind(jobs)).await? {
+            damaged.insert(ChainId::from_uuid(row::get(&found, 0)?), row::get(&found, 1)?);
+        }
+        Ok(damaged)
     }
 
     /// Reads jobs whose rows have been locked, as a statement of its own that sees what their former holders left.
@@ -88,7 +127,11 @@ impl Core {
         if jobs.is_empty() {
             return Ok(locked);
         }
-        let rows = session.fetch(query(&self.sql.jobs_by_id).bind(jobs)).await?;
+        let read = match session.guarded {
+            true => &self.sql.jobs_by_id_within,
+            false => &self.sql.jobs_by_id,
+        };
+        let rows = session.fetch(query(read).bind(jobs)).await?;
         if let Some(last) = rows.last() {
             locked.now = row::time(last, JOB_COLUMNS)?;
         }
@@ -105,9 +148,9 @@ impl Core {
 
     /// Says of chains, whose lock the caller has, that some job has them as blockers, or again.
     ///
-    /// What runs is written even if it says so already. A transaction of the user's with one snapshot for all of its
-    /// statements may be about to end it, and cannot see the job; it must not get the lock of a row that has not changed
-    /// and go on.
+    /// The row is written even if it says so already, and even if the chain has completed. A transaction with one snapshot
+    /// for all of its statements may be about to end or delete the chain, and cannot see the job; it must not get the lock
+    /// of a row that has not changed, and go on.
     pub(crate) async fn mark_awaited<'a>(
         &self,
         session: &mut Session<'_>,
@@ -115,13 +158,16 @@ impl Core {
     ) -> Result<(), StateError> {
         let mut by_place: HashMap<Place, Vec<Uuid>> = HashMap::new();
         for stored in chains {
-            if stored.place == Place::Running || (!stored.awaited && stored.place != Place::Result) {
-                by_place.entry(stored.place).or_default().push(stored.job.id.as_uuid());
-            }
+            by_place.entry(stored.place).or_default().push(stored.job.id.as_uuid());
         }
         for (place, ids) in by_place {
+            let change = match place {
+                // Only a deletion looks for the dependants of a completed chain, and it asks for the edges.
+                Place::Result => "final = final",
+                _ => "awaited = true",
+            };
             let update = self.render(&format!(
-                "UPDATE {{schema}}.{} SET awaited = true WHERE id = ANY ($1::uuid[])",
+                "UPDATE {{schema}}.{} SET {change} WHERE id = ANY ($1::uuid[])",
                 place.table()
             ));
             session.execute(query(&update).bind(ids)).await?;

@@ -94,9 +94,8 @@ pub(crate) async fn lock(
     core: &Core,
     scope: Scope<'_>,
 ) -> Result<(Vec<ChainId>, Locked), StateError> {
-    let chains = scope.chains(session, core).await?;
-    // Who does not wait needs no care, nor does who waits for one chain only.
-    let careless = !session.waits || (chains.len() < 2 && !scope.grows());
+    // A session that does not wait needs no care, nor does one that waits for one chain only.
+    let careless = !session.waits || (!scope.grows() && scope.chains(session, core).await?.len() < 2);
     let rounds = if careless { 0 } else { MANY_ROUNDS };
     let mut contended = None;
     for _ in 0..rounds {

@@ -1,8 +1,8 @@
 //! Jobs whose ends came upon a lock of somebody else's, for as long as they are tried again.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 
+use queuert::__task::Lock;
 use queuert::JobId;
 
 /// So many ends at once are locked by nobody who means well. Ends that are never tried again, because their worker is
@@ -11,20 +11,20 @@ const MANY: usize = 10_000;
 
 /// What this process remembers of them. Losing it costs a short wait, and nothing else.
 #[derive(Debug, Default)]
-pub(crate) struct LockedJobs(Mutex<HashSet<JobId>>);
+pub(crate) struct LockedJobs(Lock<HashSet<JobId>>);
 
 impl LockedJobs {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.0.lock().is_empty()
     }
 
     pub(crate) fn contains(&self, job: JobId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&job)
+        self.0.lock().contains(&job)
     }
 
     /// Takes note of jobs, each with whether it was locked.
     pub(crate) fn remember(&self, jobs: impl Iterator<Item = (JobId, bool)>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         for (job, locked) in jobs {
             match locked {
                 true => known.insert(job),

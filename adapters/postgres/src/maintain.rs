@@ -5,6 +5,7 @@ use std::time::Duration;
 use queuert::adapter::{Maintain, Maintained};
 use queuert::{StateError, Timestamp};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::connect::Access;
 use crate::core::Core;
@@ -20,7 +21,10 @@ use crate::transaction::Work;
 const LEASE: Duration = Duration::from_secs(60);
 /// Until the next turn: while tables fill up with dead rows, and otherwise.
 const BUSY: Duration = Duration::from_secs(5);
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(15);
+/// How often a process looks whether the database still has the types that it knows. Whoever meets one that is lost adds it
+/// at once; this is for those that nobody meets.
+const TYPES: Duration = Duration::from_secs(60);
 /// When there are more chains to delete, or more rows to check.
 const MORE_TO_DELETE: Duration = Duration::from_millis(200);
 const MORE_TO_CHECK: Duration = Duration::from_secs(1);
@@ -54,12 +58,14 @@ pub(crate) struct Upkeep {
 
 #[derive(Debug, Default)]
 struct Memory {
+    types_seen: Option<Instant>,
     vacuums: Vacuums,
     sweeps: Sweeps,
     check: Option<Check>,
 }
 
 impl Memory {
+    /// What was remembered is old when this process is elected again.
     fn forget(&mut self) {
         self.vacuums.forget();
         self.sweeps = Sweeps::default();
@@ -93,15 +99,20 @@ impl Upkeep {
         let Ok(mut memory) = self.memory.try_lock() else {
             return Ok(again_in(IDLE));
         };
+        if memory.types_seen.is_none_or(|seen| seen.elapsed() >= TYPES) {
+            Box::pin(core.refresh_types(access)).await?;
+            memory.types_seen = Some(Instant::now());
+        }
         let worker = maintain.worker.as_str();
         let mut work = Work::single(access).await?;
         let term = elect(&mut work.session(), core, worker).await?;
         let Some(term) = term else {
             let rest = rest(&mut work.session(), core).await?;
             work.finish().await?;
-            // What was remembered is old when this process is elected again.
             memory.forget();
-            return Ok(again_in(rest.clamp(SOONEST, LEASE)));
+            let mut done = again_in(rest.clamp(SOONEST, LEASE));
+            done.findings.extend(core.lost.finding());
+            return Ok(done);
         };
         work.finish().await?;
 
@@ -130,6 +141,8 @@ impl Upkeep {
                 done.again_in = done.again_in.min(Some(MORE_TO_CHECK));
             }
         }
+        // Last, because what is taken out and not returned is not told.
+        done.findings.extend(core.lost.finding());
         Ok(done)
     }
 }

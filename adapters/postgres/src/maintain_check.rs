@@ -8,6 +8,7 @@ use queuert::{ChainId, JobId, StateError};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::careful::named;
 use crate::connect::Access;
 use crate::core::Core;
 use crate::error::corrupt;
@@ -29,6 +30,20 @@ const NAMED: usize = 5;
 const WITHOUT_JOB: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
      coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE (SELECT j.id FROM {schema}.job AS j WHERE j.id = p.id) IS NULL), \
      '{}') FROM (SELECT t.id FROM {schema}.{table} AS t WHERE t.id > $1 ORDER BY t.id LIMIT {page}) AS p";
+
+/// The same of rows with another number for the type than their job has.
+const OF_ANOTHER_TYPE: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
+     coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE (SELECT j.type_id FROM {schema}.job AS j WHERE j.id = p.id) \
+     <> p.type_id), '{}') FROM (SELECT t.id, t.type_id FROM {schema}.{table} AS t WHERE t.id > $1 ORDER BY t.id \
+     LIMIT {page}) AS p";
+
+/// The same of jobs with a number that no type has, and of first jobs of chains with another type than their chain.
+const WITHOUT_TYPE: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
+     coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE (p.chain_index = 0 AND p.type_id <> p.chain_type_id) \
+     OR (SELECT t.id FROM {schema}.job_type AS t WHERE t.id = p.type_id) IS NULL \
+     OR (SELECT t.id FROM {schema}.job_type AS t WHERE t.id = p.chain_type_id) IS NULL), '{}') FROM (\
+     SELECT j.id, j.chain_index, j.type_id, j.chain_type_id FROM {schema}.job AS j WHERE j.id > $1 ORDER BY j.id \
+     LIMIT {page}) AS p";
 
 /// The same of jobs that are in none of the tables, or in more than one.
 const NOT_IN_ONE_PLACE: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
@@ -62,18 +77,26 @@ const LOCK_WAITING: &str = "SELECT w.id, w.remaining FROM {schema}.waiting AS w 
 #[derive(Clone, Copy, Debug)]
 enum Rule {
     HasJob(&'static str),
+    HasTypeOfJob(&'static str),
+    HasType,
     IsInOnePlace,
     CountsItsBlockers,
     HasItsBlockers,
 }
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 15] = [
     Rule::HasJob("ready"),
     Rule::HasJob("later"),
     Rule::HasJob("waiting"),
     Rule::HasJob("running"),
     Rule::HasJob("stopped"),
     Rule::HasJob("result"),
+    Rule::HasTypeOfJob("ready"),
+    Rule::HasTypeOfJob("later"),
+    Rule::HasTypeOfJob("waiting"),
+    Rule::HasTypeOfJob("running"),
+    Rule::HasTypeOfJob("stopped"),
+    Rule::HasType,
     Rule::CountsItsBlockers,
     Rule::HasItsBlockers,
     Rule::IsInOnePlace,
@@ -83,6 +106,8 @@ impl Rule {
     fn statement(self) -> String {
         let text = match self {
             Self::HasJob(table) => WITHOUT_JOB.replace("{table}", table),
+            Self::HasTypeOfJob(table) => OF_ANOTHER_TYPE.replace("{table}", table),
+            Self::HasType => WITHOUT_TYPE.to_owned(),
             Self::IsInOnePlace => NOT_IN_ONE_PLACE.to_owned(),
             Self::CountsItsBlockers => MISCOUNTED.replace("{latest}", crate::sql::LATEST_ID),
             Self::HasItsBlockers => WITHOUT_BLOCKER.to_owned(),
@@ -97,9 +122,18 @@ impl Rule {
                 "{count} rows of the table `{table}` have no job, so they can never run; restore the jobs or delete the \
                  rows: {ids}"
             ),
+            Self::HasTypeOfJob(table) => format!(
+                "{count} jobs have one number for their type in the table `{table}` and another in `job`, so no processor \
+                 is given them; correct the `type_id` that is wrong, or delete their chains: {ids}"
+            ),
+            Self::HasType => format!(
+                "{count} jobs have a `type_id` or `chain_type_id` that the table `job_type` does not have, or that is not \
+                 the same though they are the first of their chain; a worker that processes a lost type adds it to \
+                 `job_type` again; otherwise correct the number, or delete their chains: {ids}"
+            ),
             Self::IsInOnePlace => format!(
-                "{count} jobs have no row of state or more than one, so nobody can go on with them; restore or delete \
-                 their chains: {ids}"
+                "{count} jobs have no row of state or more than one, so no worker can go on with them; lists leave out those \
+                 that have none; restore the rows or delete their chains: {ids}"
             ),
             Self::CountsItsBlockers => {
                 format!("{count} blocked jobs had a wrong number of open blockers, which was corrected: {ids}")
@@ -212,26 +246,22 @@ async fn recount(
     if mended.is_empty() {
         return Ok(Default::default());
     }
+    // No chain has ended here, so no edge is marked as the last one.
+    let no_chain = vec![Uuid::nil(); mended.len()];
     let unblock = query(&core.sql.unblock)
         .bind(mended.clone())
         .bind(taken)
-        .bind(core.step());
+        .bind(core.step())
+        .bind(no_chain);
     let rows = session.fetch(unblock).await?;
-    let mut numbers = Vec::new();
-    for found in &rows {
-        numbers.push(row::get::<i32>(found, 2)?);
-    }
-    core.name_types(session, numbers.iter().copied()).await?;
     let mut free = Vec::new();
-    for (found, number) in rows.iter().zip(numbers) {
-        free.push(UnblockedJob {
-            job: JobId::from_uuid(row::get(found, 0)?),
-            chain: ChainId::from_uuid(row::get(found, 1)?),
-            type_name: core
-                .types
-                .name(number)
-                .ok_or_else(|| corrupt(format!("the type with number {number} has no name")))?,
-        });
+    for found in &rows {
+        let (job, chain) = (
+            JobId::from_uuid(row::get(found, 0)?),
+            ChainId::from_uuid(row::get(found, 1)?),
+        );
+        free.push((job, chain, row::get(found, 2)?));
     }
+    let free = named(session, core, free).await?;
     Ok((mended, free))
 }

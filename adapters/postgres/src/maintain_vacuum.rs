@@ -154,7 +154,7 @@ async fn count(schema: &str, core: &Core, access: &Access) -> Result<Vec<Counts>
 async fn vacuum(schema: &str, table: &str, access: &Access) -> Result<(), sqlx::Error> {
     let options = "SKIP_LOCKED, TRUNCATE false, INDEX_CLEANUP on, PROCESS_TOAST false, PARALLEL 0";
     let text = format!("VACUUM ({options}) {}.{}", quote(schema), quote(table));
-    let mut connection = access.lanes.enter().await?;
+    let mut connection = access.lanes.enter_at_leisure().await?;
     sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await?;
     Ok(())
 }

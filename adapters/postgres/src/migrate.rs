@@ -1,12 +1,11 @@
 //! The schema: created and brought up to date by whoever connects first.
 
-use std::time::Duration;
-
 use queuert::StateError;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use crate::core::quote;
-use crate::error::{has_code, misconfigured, translate};
+use crate::error::{misconfigured, translate};
+use crate::migrate_apply::{LOCK_PATIENCE, apply};
 
 /// One step of the schema, as plain SQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,16 +19,14 @@ pub struct Migration {
     pub sql: String,
 }
 
-const STEPS: &[(&str, &str)] = &[
-    ("jobs", include_str!("../migrations/0001_jobs.sql")),
-    ("maintainer", include_str!("../migrations/0002_maintainer.sql")),
-    ("process", include_str!("../migrations/0003_process.sql")),
-    ("ends", include_str!("../migrations/0004_ends.sql")),
-    ("running_chain", include_str!("../migrations/0005_running_chain.sql")),
-];
+/// The name of a step, and its statements with placeholders.
+pub(crate) type Step = (&'static str, &'static str);
+
+/// The steps in order; the version of a step is its place in this list, from one.
+pub(crate) const STEPS: &[Step] = &[("schema", include_str!("../migrations/0001_schema.sql"))];
 
 /// The ledger. It is this library's own: migrations of the application never meet it.
-const LEDGER: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (version integer PRIMARY KEY, name text NOT NULL, \
+pub(crate) const LEDGER: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (version integer PRIMARY KEY, name text NOT NULL, \
      applied_at timestamptz NOT NULL DEFAULT now())";
 
 /// What the role must be able to use.
@@ -56,9 +53,6 @@ const FUNCTIONS: [&str; 2] = ["finish_many", "finish_one"];
 /// The length that Postgres keeps of a name.
 const LONGEST_NAME: usize = 63;
 
-/// How often to try again when others create the same things at the same moment.
-const MANY_TRIES: u32 = 200;
-
 /// All steps of the schema, in order.
 pub(crate) fn migrations(schema: &str) -> Result<Vec<Migration>, StateError> {
     check_name(schema)?;
@@ -77,11 +71,11 @@ pub(crate) fn migrations(schema: &str) -> Result<Vec<Migration>, StateError> {
     Ok(steps.collect())
 }
 
-fn step(version: u32, name: &str, sql: &str) -> String {
+pub(crate) fn step(version: u32, name: &str, sql: &str) -> String {
     format!("{sql}\nINSERT INTO {{schema}}.migration (version, name) VALUES ({version}, '{name}');\n")
 }
 
-fn render(template: &str, schema: &str) -> String {
+pub(crate) fn render(template: &str, schema: &str) -> String {
     // The name comes last, because it may look like anything, and the mark around functions is one that is not in it.
     let mut marks = (0..).map(|number| format!("$body{number}$"));
     let mark = marks.find(|mark| !schema.contains(mark)).unwrap_or_default();
@@ -124,7 +118,7 @@ pub(crate) async fn install(connection: &mut PgConnection, schema: &str, migrate
             )));
         }
         may_migrate(connection, schema, &found).await?;
-        apply(connection, schema).await?;
+        apply(connection, schema, STEPS, LOCK_PATIENCE).await?;
     }
     may_work(connection, schema).await
 }
@@ -175,15 +169,28 @@ async fn inspect(connection: &mut PgConnection, schema: &str) -> Result<Found, S
     }
     may_work(connection, schema).await?;
     let version = version_of(connection, schema).await.map_err(translate)??;
-    let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
-    match version {
-        _ if version > known => Err(misconfigured(format!(
-            "the schema {} is of version {version}, this program knows versions up to {known}; update the program",
-            quote(schema)
-        ))),
-        _ if version == known => Ok(Found::Current),
-        _ => Ok(Found::Behind(version)),
+    check_version(version, STEPS, schema)?;
+    match version == last_version(STEPS) {
+        true => Ok(Found::Current),
+        false => Ok(Found::Behind(version)),
     }
+}
+
+/// The version of a schema to which all of these steps were applied.
+pub(crate) fn last_version(steps: &[Step]) -> u32 {
+    u32::try_from(steps.len()).unwrap_or(u32::MAX)
+}
+
+/// Refuses a schema that is newer than this program, which knows these steps.
+pub(crate) fn check_version(version: u32, steps: &[Step], schema: &str) -> Result<(), StateError> {
+    let known = last_version(steps);
+    if version <= known {
+        return Ok(());
+    }
+    Err(misconfigured(format!(
+        "the schema {} is of version {version}, this program knows versions up to {known}; update the program",
+        quote(schema)
+    )))
 }
 
 fn foreign(table: &str, schema: &str) -> StateError {
@@ -280,66 +287,11 @@ async fn may_work(connection: &mut PgConnection, schema: &str) -> Result<(), Sta
     )))
 }
 
-/// Applies the missing steps. Of many processes that start at once, one has the ledger locked and does it; the others
-/// wait for the lock, look again and find it done. Before there is a ledger they collide on the names of schema and
-/// ledger, and the losers try again.
-async fn apply(connection: &mut PgConnection, schema: &str) -> Result<(), StateError> {
-    for attempt in 0..MANY_TRIES {
-        match try_apply(connection, schema).await {
-            Ok(done) => return done,
-            Err(error) if collided(&error) => {
-                let pause = fastrand::u64(1..=10 + u64::from(attempt.min(40)));
-                tokio::time::sleep(Duration::from_millis(pause)).await;
-            }
-            Err(error) => return Err(translate(error)),
-        }
-    }
-    Err(misconfigured(format!(
-        "the schema {} could not be created, because others kept creating parts of it; start again",
-        quote(schema)
-    )))
-}
-
-/// Whether another process created the same thing at the same moment, or a deadlock was found.
-fn collided(error: &sqlx::Error) -> bool {
-    // unique_violation (in the catalogue), duplicate_schema, duplicate_table, duplicate_object, deadlock_detected,
-    // serialization_failure, internal_error ("tuple concurrently updated").
-    ["23505", "42P06", "42P07", "42710", "40P01", "40001", "XX000"]
-        .iter()
-        .any(|code| has_code(error, code))
-}
-
-async fn try_apply(connection: &mut PgConnection, schema: &str) -> Result<Result<(), StateError>, sqlx::Error> {
-    let mut transaction = connection.begin().await?;
-    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)")
-        .bind(schema)
-        .persistent(false)
-        .fetch_one(&mut *transaction)
-        .await?;
-    let mut prepare = String::new();
-    if !exists {
-        // Only then: `IF NOT EXISTS` asks for the right to create one even if there is nothing to do.
-        prepare.push_str("CREATE SCHEMA IF NOT EXISTS {schema}; ");
-    }
-    prepare.push_str(LEDGER);
-    prepare.push_str("; LOCK TABLE {schema}.migration IN ACCESS EXCLUSIVE MODE");
-    // Quietly: that the ledger exists already is no news.
-    let prepare = format!("SET LOCAL client_min_messages = warning; {}", render(&prepare, schema));
-    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *transaction).await?;
-    let version = match version_of(&mut transaction, schema).await? {
-        Ok(version) => version,
-        Err(error) => return Ok(Err(error)),
-    };
-    for (number, (name, sql)) in (1..).zip(STEPS).filter(|(number, _)| *number > version) {
-        let text = render(&step(number, name, sql), schema);
-        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *transaction).await?;
-    }
-    transaction.commit().await?;
-    Ok(Ok(()))
-}
-
 /// The version in the ledger.
-async fn version_of(connection: &mut PgConnection, schema: &str) -> Result<Result<u32, StateError>, sqlx::Error> {
+pub(crate) async fn version_of(
+    connection: &mut PgConnection,
+    schema: &str,
+) -> Result<Result<u32, StateError>, sqlx::Error> {
     let version = render("SELECT coalesce(max(version), 0) FROM {schema}.migration", schema);
     let version: i32 = sqlx::query_scalar(AssertSqlSafe(version))
         .persistent(false)

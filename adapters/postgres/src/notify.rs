@@ -1,22 +1,29 @@
 //! Wake-ups between processes through `LISTEN` and `NOTIFY`.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use queuert::__task::{Lock, LockGuard, spawn};
 use queuert::NotifyError;
 use queuert::adapter::{BoxFuture, Notice, NoticeSender, NotifyAdapter, Subscription, Topic};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqlSafeStr};
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::connect::missing_keepalives;
+use crate::hidden::Hidden;
 use crate::lifeline::Lifeline;
+use crate::notify_fleet::ALONE;
 use crate::notify_hub::Hub;
 use crate::notify_listener::Listener;
+use crate::notify_look::Look;
 use crate::notify_outbox::Outbox;
 use crate::notify_payload::{Batch, hash};
+use crate::presence::Presence;
+use crate::state::PostgresState;
+use crate::url;
 
 /// Carries hints between the processes on one database: a job that one process starts begins in another one within
 /// milliseconds. Within the process hints are delivered at once. Clones share their subscribers.
@@ -49,11 +56,10 @@ use crate::notify_payload::{Batch, hash};
 /// event, [`NotifyFailed`](queuert::Event::NotifyFailed). Meanwhile jobs are found by polling.
 ///
 /// ```no_run
-/// # use queuert::Client;
-/// # use queuert::memory::MemoryState;
-/// # use queuert_postgres::PostgresNotify;
-/// # async fn run(state: MemoryState) -> Result<(), Box<dyn std::error::Error>> {
-/// let notify = PostgresNotify::connect_lazy("postgres://app@db.internal/app")?;
+/// # use queuert_postgres::{Client, PostgresNotify, PostgresState};
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let state = PostgresState::connect("postgres://app@db.internal/app").await?;
+/// let notify = PostgresNotify::new(&state);
 /// let client = Client::builder(state).notify(notify).build();
 /// # Ok(()) }
 /// ```
@@ -64,12 +70,15 @@ pub struct PostgresNotify {
 
 pub(crate) struct Shared {
     pub(crate) options: PostgresNotifyOptions,
-    pub(crate) connect: PgConnectOptions,
-    /// What the listener's session is besides, if the pool is that of a state.
+    pub(crate) connect: Hidden<PgConnectOptions>,
+    /// The lifeline of the store, which the listener's session also holds.
     pub(crate) lifeline: Option<Arc<Lifeline>>,
+    /// What the store knows of other processes; it must not outlive the store.
+    pub(crate) presence: Weak<Presence>,
     pub(crate) channel: String,
     pub(crate) outbox: Arc<Outbox>,
-    state: Mutex<State>,
+    pub(crate) look: Arc<Look>,
+    state: Lock<State>,
     pub(crate) peers: AtomicUsize,
     /// Fires when subscribers come or go.
     pub(crate) changed: Arc<Notify>,
@@ -97,20 +106,27 @@ pub(crate) enum Phase {
 }
 
 impl PostgresNotify {
-    /// Hints through the database that a pool leads to, with the default options. The pool lends a connection for each
-    /// announcement; the listener has one of its own, with the same settings.
-    pub fn new(pool: PgPool) -> Self {
-        Self::options().build(pool)
+    /// Hints about the jobs of a store, with the default options. The pool of the store lends a connection for each
+    /// announcement; the listener has a connection of its own, with the same settings, and is also the session by which other
+    /// processes know that this one lives.
+    pub fn new(state: &PostgresState) -> Self {
+        Self::options().build(state)
     }
 
-    /// Hints through the database of a URL, with the default options, and a pool of one connection for announcements.
-    /// Connects when it is first needed.
+    /// Hints about the jobs of the store in `schema`, through the database that a pool leads to, with the default options.
+    /// For a store that is not at hand, or is another adapter's.
+    pub fn from_pool(pool: PgPool, schema: &str) -> Self {
+        Self::options().from_pool(pool, schema)
+    }
+
+    /// Hints about the jobs of the store in `schema`, through the database of a URL, with the default options and a pool of
+    /// one connection for announcements. Connects when it is first needed.
     ///
     /// # Errors
     ///
-    /// If the URL is none.
-    pub fn connect_lazy(url: &str) -> Result<Self, NotifyError> {
-        Self::options().connect_lazy(url)
+    /// If the URL is invalid.
+    pub fn connect_lazy(url: &str, schema: &str) -> Result<Self, NotifyError> {
+        Self::options().connect_lazy(url, schema)
     }
 
     /// Other options.
@@ -176,12 +192,16 @@ impl PostgresNotify {
 
     async fn add(&self, topic: Topic) -> Result<Subscription, NotifyError> {
         let shared = &self.shared;
-        let (subscription, answer) = {
+        let (subscription, Listening { answer, start }) = {
             let mut state = shared.lock();
             // Before the listener is there, so that it tells of it whatever it hears from the first moment on.
             let (sender, subscription) = shared.subscribe(&mut state.hub, topic);
-            (subscription, self.listener(&mut state, &sender))
+            (subscription, listening(&mut state, &sender))
         };
+        if start {
+            // Not under the lock: a runtime that is ending drops the task right here, and that takes the lock.
+            spawn(Listener::new(shared).run());
+        }
         shared.changed.notify_one();
         if let Some(answer) = answer {
             match answer.await {
@@ -192,25 +212,37 @@ impl PostgresNotify {
         }
         Ok(subscription)
     }
+}
 
-    /// Starts the listener if it is not there. An answer comes if its first connection is still to be made.
-    fn listener(&self, state: &mut State, sender: &NoticeSender) -> Option<oneshot::Receiver<Result<(), Arc<str>>>> {
-        let (reply, answer) = oneshot::channel();
-        match &mut state.phase {
-            Phase::Listening => return None,
-            // It goes on trying, and tells everybody to look when it listens again: no reason to wait.
-            Phase::Failing(error) => {
-                sender.fail(Arc::clone(error));
-                return None;
-            }
-            Phase::Starting(waiting) => waiting.push(reply),
-            Phase::Idle => {
-                state.phase = Phase::Starting(vec![reply]);
-                tokio::spawn(Listener::new(&self.shared).run());
-            }
+/// What a new subscription has to do about the listener.
+struct Listening {
+    /// Comes if its first connection is still to be made.
+    answer: Option<oneshot::Receiver<Result<(), Arc<str>>>>,
+    /// Whether the caller is to start it.
+    start: bool,
+}
+
+fn listening(state: &mut State, sender: &NoticeSender) -> Listening {
+    let (reply, answer) = oneshot::channel();
+    let mut start = false;
+    let answer = match &mut state.phase {
+        Phase::Listening => None,
+        // It goes on trying, and tells everybody to look when it listens again: no reason to wait.
+        Phase::Failing(error) => {
+            sender.fail(Arc::clone(error));
+            None
         }
-        Some(answer)
-    }
+        Phase::Starting(waiting) => {
+            waiting.push(reply);
+            Some(answer)
+        }
+        Phase::Idle => {
+            state.phase = Phase::Starting(vec![reply]);
+            start = true;
+            Some(answer)
+        }
+    };
+    Listening { answer, start }
 }
 
 impl NotifyAdapter for PostgresNotify {
@@ -242,8 +274,8 @@ impl NotifyAdapter for PostgresNotify {
 }
 
 impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> LockGuard<'_, State> {
+        self.state.lock()
     }
 
     fn subscribe(self: &Arc<Self>, hub: &mut Hub, topic: Topic) -> (NoticeSender, Subscription) {
@@ -273,53 +305,51 @@ impl Drop for Unsubscribe {
 }
 
 /// Options of [`PostgresNotify`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct PostgresNotifyOptions {
-    schema: String,
-    listen_with: Option<PgConnectOptions>,
+    listen_with: Hidden<Option<PgConnectOptions>>,
     pub(crate) linger: Duration,
     pub(crate) check_interval: Duration,
     pub(crate) stagger: Duration,
+    pub(crate) look_interval: Duration,
 }
 
 impl Default for PostgresNotifyOptions {
     fn default() -> Self {
         Self {
-            schema: "queuert".to_owned(),
-            listen_with: None,
+            listen_with: Hidden(None),
             linger: Duration::from_secs(30),
             check_interval: Duration::from_secs(10),
             stagger: Duration::from_millis(30),
+            look_interval: Duration::from_millis(900),
         }
     }
 }
 
-impl PostgresNotifyOptions {
-    /// The schema of the store that the hints are about. Stores in other schemas of the database hear nothing of them.
-    /// Default: `queuert`.
-    pub fn schema(mut self, schema: impl Into<String>) -> Self {
-        self.schema = schema.into();
-        self
-    }
+/// Bounds of what may be set: a listener that does nothing else than to look is of no use, and times that are added up must
+/// not overflow.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(86_400 * 30);
 
+impl PostgresNotifyOptions {
     /// How the listener connects: directly to the server, where the pool goes through a pooler in transaction mode.
     /// Default: like the pool.
     pub fn listen_with(mut self, options: PgConnectOptions) -> Self {
-        self.listen_with = Some(options);
+        self.listen_with = Hidden(Some(options));
         self
     }
 
     /// How long the listener's connection is kept when nobody listens any more. Default: 30 seconds.
     pub fn linger(mut self, linger: Duration) -> Self {
-        self.linger = linger;
+        self.linger = linger.min(LONGEST);
         self
     }
 
     /// How often the listener asks the server for an answer, so that a connection that only seems to be there is
     /// noticed; half this time, and at least two seconds, is how long the answer may take. Default: 10 seconds.
     pub fn check_interval(mut self, interval: Duration) -> Self {
-        self.check_interval = interval.max(Duration::from_millis(10));
+        self.check_interval = interval.clamp(SHORTEST, LONGEST);
         self
     }
 
@@ -327,57 +357,97 @@ impl PostgresNotifyOptions {
     /// before more of them are asked. Longer than a notification takes to go there and another one to come back.
     /// Default: 30 milliseconds.
     pub fn stagger(mut self, stagger: Duration) -> Self {
-        self.stagger = stagger;
+        self.stagger = stagger.min(LONGEST);
         self
     }
 
-    /// Hints through the database that a pool leads to.
-    pub fn build(self, pool: PgPool) -> PostgresNotify {
-        let connect = match &self.listen_with {
+    /// How often a fleet looks at the store for due jobs, announced or not: one process for all, whichever types they run, and
+    /// with one statement, which also looks for processes that have died. So a job runs about this long after it is due at the
+    /// latest, while any process has an idle worker for it: also if the process that started it died before it could announce
+    /// it, or the process that knows when a retry is due is busy. Where a look takes the server long, because it has to keep
+    /// many dead rows, looks come less often: they take a tenth of the time, and are ten seconds apart at most. `Duration::MAX` is a month, so in effect
+    /// never. Default: 900 milliseconds.
+    pub fn look_interval(mut self, interval: Duration) -> Self {
+        self.look_interval = interval.clamp(SHORTEST, LONGEST);
+        self
+    }
+
+    /// Hints about the jobs of a store. Stores in other schemas of the database hear nothing of them.
+    pub fn build(self, state: &PostgresState) -> PostgresNotify {
+        let lifeline = match &*self.listen_with {
+            // Another way to the server, whose sessions do not carry the number of the lifeline.
+            Some(_) => None,
+            None => state.lifeline(),
+        };
+        let presence = state.presence().map(Arc::downgrade).unwrap_or_default();
+        self.assemble(state.pool().clone(), state.schema(), lifeline, presence)
+    }
+
+    /// Hints about the jobs of the store in `schema`, through the database that a pool leads to. For a store that is not at
+    /// hand, or is another adapter's.
+    pub fn from_pool(self, pool: PgPool, schema: &str) -> PostgresNotify {
+        self.assemble(pool, schema, None, Weak::new())
+    }
+
+    /// Hints about the jobs of the store in `schema`, through the database of a URL, with a pool of one connection for
+    /// announcements. Connects when it is first needed.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is invalid.
+    pub fn connect_lazy(self, url: &str, schema: &str) -> Result<PostgresNotify, NotifyError> {
+        // The URL itself may hold a password and is not repeated.
+        let wrong =
+            || NotifyError::new("the URL is not one of Postgres; write postgres://user:password@host:port/database");
+        let options = url::read(url).ok_or_else(wrong)?;
+        // After the connection was made, because a pooler would refuse them as options of the connection.
+        let keepalives: Vec<String> = missing_keepalives(&options)
+            .into_iter()
+            .map(|(name, value)| format!("set_config('{name}', '{value}', false)"))
+            .collect();
+        let keepalives = AssertSqlSafe(format!("SELECT {}", keepalives.join(", "))).into_sql_str();
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .idle_timeout(Duration::from_secs(60))
+            .acquire_timeout(Duration::from_secs(5))
+            .after_connect(move |connection, _| {
+                let keepalives = keepalives.clone();
+                Box::pin(async move { sqlx::raw_sql(keepalives).execute(connection).await.map(drop) })
+            })
+            .connect_lazy_with(options.application_name(&application_name(schema)));
+        Ok(self.from_pool(pool, schema))
+    }
+
+    fn assemble(
+        self,
+        pool: PgPool,
+        schema: &str,
+        lifeline: Option<Arc<Lifeline>>,
+        presence: Weak<Presence>,
+    ) -> PostgresNotify {
+        let connect = match &*self.listen_with {
             Some(options) => options.clone(),
             None => pool.connect_options().as_ref().clone(),
         };
-        let channel = channel(&self.schema);
-        let sender = fastrand::u64(1..);
-        let lifeline = Lifeline::of_options(&connect);
         if let Some(lifeline) = &lifeline {
             lifeline.announce_listener();
         }
+        let channel = channel(schema);
         PostgresNotify {
             shared: Arc::new(Shared {
                 lifeline,
-                connect: connect.application_name(&application_name(&self.schema)),
-                outbox: Arc::new(Outbox::new(pool, channel.clone(), sender)),
+                presence,
+                look: Arc::new(Look::new(schema, self.look_interval * ALONE)),
+                connect: Hidden(connect.application_name(&application_name(schema))),
+                outbox: Arc::new(Outbox::new(pool, channel.clone(), fastrand::u64(1..))),
                 channel,
                 options: self,
-                state: Mutex::default(),
+                state: Lock::default(),
                 peers: AtomicUsize::new(0),
                 changed: Arc::default(),
                 alive: watch::channel(()).0,
             }),
         }
-    }
-
-    /// Hints through the database of a URL, with a pool of one connection for announcements. Connects when it is first
-    /// needed.
-    ///
-    /// # Errors
-    ///
-    /// If the URL is none.
-    pub fn connect_lazy(self, url: &str) -> Result<PostgresNotify, NotifyError> {
-        // The URL itself may hold a password and is not repeated.
-        let wrong =
-            || NotifyError::new("the URL is not one of Postgres; write postgres://user:password@host:port/database");
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(wrong());
-        }
-        let options = PgConnectOptions::from_str(url).map_err(|error| wrong().with_source(error))?;
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .idle_timeout(Duration::from_secs(60))
-            .acquire_timeout(Duration::from_secs(5))
-            .connect_lazy_with(options.application_name(&application_name(&self.schema)));
-        Ok(self.build(pool))
     }
 }
 
@@ -411,20 +481,10 @@ impl fmt::Debug for PostgresNotify {
     }
 }
 
-impl fmt::Debug for PostgresNotifyOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Connect options hold a password.
-        f.debug_struct("PostgresNotifyOptions")
-            .field("schema", &self.schema)
-            .field("linger", &self.linger)
-            .field("check_interval", &self.check_interval)
-            .field("stagger", &self.stagger)
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -451,9 +511,60 @@ mod tests {
         );
     }
 
+    /// Subscribes when it is dropped, which starts the listener.
+    struct SubscribesWhenDropped(PostgresNotify);
+
+    impl Drop for SubscribesWhenDropped {
+        fn drop(&mut self) {
+            let chain = queuert::ChainId::from_uuid(uuid::Uuid::nil());
+            let _ = self.0.subscribe(Topic::Chain(chain)).now_or_never();
+        }
+    }
+
+    #[tokio::test]
+    async fn the_connection_for_announcements_has_keepalives() {
+        let url = postgres_support::server_url().await;
+        let notify = PostgresNotify::connect_lazy(&url, "queuert").expect("the URL is one");
+        let mut lent = notify.shared.outbox.connection().await;
+        let set = "SELECT name FROM pg_settings WHERE name LIKE 'tcp\\_%' AND source = 'session' ORDER BY name";
+        let set: Vec<String> = sqlx::query_scalar(set).fetch_all(&mut *lent).await.unwrap();
+        let all = [
+            "tcp_keepalives_count",
+            "tcp_keepalives_idle",
+            "tcp_keepalives_interval",
+            "tcp_user_timeout",
+        ];
+        assert_eq!(set, all);
+    }
+
+    #[test]
+    fn a_runtime_ends_while_the_listener_starts() {
+        let (ended, hears) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap();
+            let notify = runtime.block_on(async {
+                PostgresNotify::connect_lazy("postgres://nobody@localhost/nowhere", "queuert").expect("the URL is one")
+            });
+            let subscribes = SubscribesWhenDropped(notify.clone());
+            runtime.spawn(async move {
+                std::future::pending::<()>().await;
+                drop(subscribes);
+            });
+            drop(runtime);
+            let idle = matches!(notify.shared.lock().phase, Phase::Idle);
+            ended.send(idle).unwrap();
+        });
+        let idle = hears.recv_timeout(Duration::from_secs(60)).expect("the runtime ends");
+        assert!(idle, "the next subscription starts another listener");
+    }
+
     #[tokio::test]
     async fn a_url_that_is_none_is_refused_without_repeating_it() {
-        let error = PostgresNotify::connect_lazy("mysql://user:secret@host/db").unwrap_err();
+        let error = PostgresNotify::connect_lazy("mysql://user:secret@host/db", "queuert").unwrap_err();
         assert!(error.to_string().contains("postgres://"), "{error}");
         assert!(!format!("{error:?}").contains("secret"));
     }

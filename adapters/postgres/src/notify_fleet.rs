@@ -11,6 +11,13 @@
 //! - What nobody has spoken for after a while, because the processes asked are busy or dead, is offered **wider**: to the
 //!   next `2 × count` processes in the order, then to `4 × count` and so on, one step of time after the other.
 //!
+//! Announcements can be missing: a process dies between its commit and the announcement, or after it has said that it takes
+//! a job; a retry becomes due while the only process that knows of it is busy. So the fleet **looks** at the store at a steady
+//! pace, announced or not: one process for all of them, idle or busy, for the jobs of all types. The statement that looks also
+//! tells the others. The number of that announcement orders the processes anew: the first one looks next, and if it is not
+//! heard of in time, because it has died, the next two do, then four more. Due jobs that a look has found are announced like
+//! new ones.
+//!
 //! Processes that do not know each other yet, or know too many, look once too often; that is all. Nothing here does I/O
 //! or reads a clock.
 
@@ -31,6 +38,17 @@ const PRESENCE: Duration = Duration::from_secs(20);
 /// In a large fleet less often: all of them together this often.
 const PRESENCE_OF_ALL: Duration = Duration::from_millis(100);
 
+/// A process that is alone looks at every second interval only, so that it sends less than one statement per second with its
+/// upkeep, which it shares with no other process either. A look sees retries and delayed starts before they are due, so these
+/// are on time all the same.
+pub(crate) const ALONE: u32 = 2;
+
+/// Looks take this part of the time at most: a server that must keep many dead rows may take long for one.
+const LOOK_SHARE: u32 = 10;
+
+/// However long a look took, or is said to have taken, the next one is not farther away than this, or than the interval.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
 /// So many times in a row a process may be missed before it counts as gone.
 const MISSES: u32 = 3;
 
@@ -45,6 +63,29 @@ pub(crate) struct Fleet {
     open: HashMap<(Ticket, TypeName), Open>,
     /// When this process is asked again.
     due: BTreeSet<(Instant, Ticket, String)>,
+    /// How long after a look the next one comes.
+    look_interval: Duration,
+    /// The last look of any process.
+    look: Option<Look>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Instant,
+    /// Of the announcement that told of it; nobody else was there, or it has not come round yet, if there is none.
+    ticket: Option<Ticket>,
+    /// How long it took the server.
+    took: Duration,
+}
+
+impl Look {
+    fn new(at: Instant) -> Self {
+        Self {
+            at,
+            ticket: None,
+            took: Duration::ZERO,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -69,10 +110,12 @@ pub(crate) struct Asked {
 }
 
 impl Fleet {
-    pub(crate) fn new(me: u64, stagger: Duration) -> Self {
+    pub(crate) fn new(me: u64, stagger: Duration, look_interval: Duration) -> Self {
         Self {
             me,
             stagger,
+            look_interval,
+            look: None,
             members: HashMap::new(),
             open: HashMap::new(),
             due: BTreeSet::new(),
@@ -178,6 +221,55 @@ impl Fleet {
         overdue
     }
 
+    /// Whether this process knows of no other one.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// When this process is to look for due jobs, unless another one looks before. Workers look by themselves when they
+    /// subscribe, so that the first time is an interval away.
+    pub(crate) fn look_due(&mut self, now: Instant) -> Instant {
+        let look = *self.look.get_or_insert(Look::new(now));
+        let pause = look.took.saturating_mul(LOOK_SHARE).min(LONGEST_PAUSE);
+        let interval = self.look_interval * if self.is_alone() { ALONE } else { 1 };
+        let pause = pause.max(interval);
+        let turn = look.ticket.map_or(0, |ticket| self.turn(ticket));
+        look.at + pause + self.stagger * turn
+    }
+
+    /// In which step of time it is this process's turn to look: first one process, then the next two, then four and so on.
+    fn turn(&self, ticket: Ticket) -> u32 {
+        let mine = order(ticket, 0, self.me);
+        let before = self.members.keys().filter(|member| order(ticket, 0, **member) < mine);
+        match before.count() {
+            0 => 0,
+            before => wave(before, 1),
+        }
+    }
+
+    /// This process looks. Whether there is another process that should hear of it.
+    pub(crate) fn looks(&mut self, now: Instant) -> bool {
+        self.look = Some(Look::new(now));
+        !self.is_alone()
+    }
+
+    /// The look of this process took the server so long.
+    pub(crate) fn look_took(&mut self, took: Duration) {
+        if let Some(look) = &mut self.look {
+            look.took = took;
+        }
+    }
+
+    /// A process, perhaps this one, has said that it has looked.
+    pub(crate) fn looked(&mut self, ticket: Ticket, took: Duration, now: Instant) {
+        let own = self.look.filter(|_| ticket.sender == self.me);
+        self.look = Some(Look {
+            at: own.map_or(now, |look| look.at),
+            ticket: Some(ticket),
+            took,
+        });
+    }
+
     /// Forgets what was announced: after a gap everybody looks anyway.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
@@ -228,6 +320,7 @@ mod tests {
     use super::*;
 
     const STEP: Duration = Duration::from_millis(30);
+    const PACE: Duration = Duration::from_millis(900);
 
     fn mail() -> TypeName {
         "mail".into()
@@ -240,7 +333,7 @@ mod tests {
     /// Processes that know each other and all run `mail`.
     fn fleet(size: u64, now: Instant) -> Vec<Fleet> {
         let types = Some(BTreeSet::from([type_hash(&mail())]));
-        let mut fleet: Vec<_> = (1..=size).map(|me| Fleet::new(me, STEP)).collect();
+        let mut fleet: Vec<_> = (1..=size).map(|me| Fleet::new(me, STEP, PACE)).collect();
         for one in &mut fleet {
             for other in 1..=size {
                 one.present(other, types.clone(), now);
@@ -315,10 +408,107 @@ mod tests {
         assert!(fleet.iter().all(|one| one.next_due().is_none()));
     }
 
+    /// The processes that look until `end`, each with the time of its look; those in `mute` are dead.
+    fn looks(fleet: &mut [Fleet], mute: &[u64], begun: Instant, end: Instant) -> Vec<(u64, Duration)> {
+        let (mut looks, mut now, mut number) = (Vec::new(), begun, 0);
+        for one in &mut *fleet {
+            one.look_due(begun);
+        }
+        while now < end {
+            let mut said = Vec::new();
+            for one in fleet.iter_mut().filter(|one| !mute.contains(&one.me)) {
+                if one.look_due(now) <= now {
+                    one.looks(now);
+                    looks.push((one.me, now - begun));
+                    number += 1;
+                    let ticket = Ticket { sender: one.me, number };
+                    said.push(ticket);
+                }
+            }
+            // Within a millisecond everybody has heard.
+            now += Duration::from_millis(1);
+            for ticket in said {
+                fleet
+                    .iter_mut()
+                    .for_each(|one| one.looked(ticket, Duration::from_millis(1), now));
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn a_fleet_looks_at_a_steady_pace_and_takes_turns() {
+        let now = Instant::now();
+        let mut fleet = fleet(20, now);
+        let looks = looks(&mut fleet, &[], now, now + PACE * 100);
+        // The first time nobody is first in an order, and all of them look.
+        let steady: Vec<_> = looks.iter().filter(|(_, at)| *at > PACE).collect();
+        assert!((95..=100).contains(&steady.len()), "{}", steady.len());
+        let who: BTreeSet<u64> = steady.iter().map(|(who, _)| *who).collect();
+        assert!(who.len() > 10, "always the same ones: {who:?}");
+    }
+
+    #[test]
+    fn processes_with_different_types_look_for_each_other() {
+        let now = Instant::now();
+        let mut fleet: Vec<_> = (1..=5).map(|me| Fleet::new(me, STEP, PACE)).collect();
+        for one in &mut fleet {
+            for other in 1..=5u32 {
+                one.present(other.into(), Some(BTreeSet::from([other])), now);
+            }
+        }
+        let looks = looks(&mut fleet, &[], now, now + PACE * 100);
+        let steady = looks.iter().filter(|(_, at)| *at > PACE).count();
+        assert!((95..=100).contains(&steady), "{steady}");
+    }
+
+    #[test]
+    fn one_living_process_among_dead_ones_looks_in_time() {
+        let now = Instant::now();
+        let mut fleet = fleet(20, now);
+        let dead: Vec<u64> = (2..=20).collect();
+        let looks = looks(&mut fleet, &dead, now, now + PACE * 50);
+        let mut last = Duration::ZERO;
+        for (_, at) in looks {
+            assert!(at - last <= PACE + STEP * 5, "{:?} without a look", at - last);
+            last = at;
+        }
+        assert!(last > PACE * 40);
+    }
+
+    #[test]
+    fn a_process_that_is_alone_looks_and_tells_nobody() {
+        let now = Instant::now();
+        let mut alone = Fleet::new(1, STEP, PACE);
+        assert_eq!(alone.look_due(now), now + PACE * ALONE);
+        assert!(!alone.looks(now + PACE * ALONE));
+        assert_eq!(alone.look_due(now + PACE), now + PACE * ALONE * 2);
+    }
+
+    #[test]
+    fn looks_that_take_long_come_less_often_in_the_whole_fleet() {
+        let now = Instant::now();
+        let mut fleet = fleet(2, now);
+        fleet[0].looks(now);
+        fleet[0].look_took(PACE);
+        assert_eq!(fleet[0].look_due(now), now + PACE * LOOK_SHARE);
+        let ticket = Ticket { sender: 1, number: 5 };
+        for one in &mut fleet {
+            one.looked(ticket, PACE, now);
+            let due = one.look_due(now);
+            assert!((now + PACE * LOOK_SHARE..=now + PACE * LOOK_SHARE + STEP).contains(&due));
+            one.looked(ticket, Duration::from_secs(3_600), now);
+            assert!(
+                one.look_due(now) <= now + LONGEST_PAUSE + STEP,
+                "any program may say anything"
+            );
+        }
+    }
+
     #[test]
     fn who_runs_other_types_is_not_counted() {
         let now = Instant::now();
-        let mut one = Fleet::new(1, STEP);
+        let mut one = Fleet::new(1, STEP, PACE);
         one.present(2, Some(BTreeSet::from([type_hash(&"other".into())])), now);
         assert!(!one.is_shared(&mail()));
         for number in 0..20 {
@@ -334,7 +524,7 @@ mod tests {
     #[test]
     fn who_is_not_heard_of_any_more_counts_as_gone() {
         let now = Instant::now();
-        let mut one = Fleet::new(1, STEP);
+        let mut one = Fleet::new(1, STEP, PACE);
         one.present(2, None, now);
         one.present(3, None, now + PRESENCE * 2);
         assert_eq!(one.members.len(), 2);
@@ -357,7 +547,7 @@ mod tests {
     #[test]
     fn a_large_fleet_says_less_often_that_it_is_there() {
         let now = Instant::now();
-        let mut one = Fleet::new(0, STEP);
+        let mut one = Fleet::new(0, STEP, PACE);
         assert_eq!(one.presence_interval(), PRESENCE);
         for member in 1..=1_000 {
             one.present(member, None, now);

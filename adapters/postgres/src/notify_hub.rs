@@ -146,6 +146,27 @@ impl Hub {
         count - left
     }
 
+    /// Whether any subscriber here runs jobs.
+    pub(crate) fn has_workers(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// Whether any worker here is idle.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle().next().is_some()
+    }
+
+    /// Tells all subscribers with idle workers to look at the store.
+    pub(crate) fn wake_idle(&self) {
+        self.idle().for_each(|subscriber| subscriber.sender.resync());
+    }
+
+    /// Subscribers with idle workers, once for each of their types.
+    fn idle(&self) -> impl Iterator<Item = &JobSubscriber> {
+        let all = self.jobs.values().flatten();
+        all.filter(|subscriber| subscriber.demand.get() > 0)
+    }
+
     /// Tells everybody to look at the store.
     pub(crate) fn resync(&self) {
         self.senders().for_each(NoticeSender::resync);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use queuert::adapter::Notice;
+use queuert::adapter::{BoxFuture, Notice};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Executor};
 use tokio::sync::{Notify, watch};
@@ -18,6 +18,7 @@ use crate::lifeline::Hold;
 use crate::notify::{Phase, Shared};
 use crate::notify_backoff::Backoff;
 use crate::notify_fleet::{Asked, Fleet};
+use crate::notify_look::Looked;
 use crate::notify_payload::{Batch, Item, decode};
 use crate::sabotage::Bug;
 
@@ -38,8 +39,8 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// The server is to notice a process that has vanished, and not to end a session for being quiet.
 pub(crate) const SESSION: &str = "SELECT set_config('idle_session_timeout', '0', false), \
-     set_config('tcp_keepalives_idle', '60', false), set_config('tcp_keepalives_interval', '10', false), \
-     set_config('tcp_keepalives_count', '3', false)";
+     set_config('tcp_keepalives_idle', '15', false), set_config('tcp_keepalives_interval', '5', false), \
+     set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '30000', false)";
 
 const POOLER: &str = "nothing of what is announced would be heard: the listener goes through a pooler in transaction mode, \
      or to another database; give it the server's own address with `PostgresNotifyOptions::listen_with`";
@@ -53,9 +54,14 @@ pub(crate) struct Listener {
     told: BTreeSet<u32>,
     /// When to say next that this process is there.
     presence: Instant,
+    /// When the last look of this process began.
+    looking_since: Instant,
     /// Whether it ended as it should.
     done: bool,
 }
+
+/// A look at the store that is under way; nothing if it fails.
+type Looking = BoxFuture<'static, Option<Looked>>;
 
 /// Why a connection ended.
 enum End {
@@ -70,9 +76,14 @@ impl Listener {
             shared: Arc::downgrade(shared),
             alive: shared.alive.subscribe(),
             changed: Arc::clone(&shared.changed),
-            fleet: Fleet::new(shared.outbox.sender(), shared.options.stagger),
+            fleet: Fleet::new(
+                shared.outbox.sender(),
+                shared.options.stagger,
+                shared.options.look_interval,
+            ),
             told: BTreeSet::new(),
             presence: Instant::now(),
+            looking_since: Instant::now(),
             done: false,
         }
     }
@@ -80,7 +91,6 @@ impl Listener {
     /// Listens until nobody needs it any more, whatever happens to its connection.
     pub(crate) async fn run(mut self) {
         let mut backoff = Backoff::default();
-        let mut short_lived = 0;
         loop {
             let (mut listener, lifeline) = match self.connect().await {
                 Ok(connected) => connected,
@@ -101,16 +111,15 @@ impl Listener {
                 End::Lost(error) => {
                     drop((listener, lifeline));
                     self.fleet.forget();
-                    if since.elapsed() >= GOOD {
-                        backoff.reset();
-                        short_lived = 0;
-                        continue;
-                    }
-                    short_lived += 1;
-                    // Connections that do not last are as bad as none.
-                    if short_lived > 1 && self.failed(&error) {
+                    // Also if the next one is made at once: what was announced meanwhile was not heard.
+                    if self.failed(&error) {
                         break;
                     }
+                    if since.elapsed() >= GOOD {
+                        backoff.reset();
+                        continue;
+                    }
+                    // Connections that do not last are as bad as none.
                     tokio::time::sleep(backoff.next_pause()).await;
                 }
             }
@@ -130,7 +139,7 @@ impl Listener {
             .max_lifetime(None)
             .idle_timeout(None)
             .acquire_timeout(DEADLINE)
-            .connect_lazy_with(shared.connect.clone());
+            .connect_lazy_with((*shared.connect).clone());
         let mut listener = tokio::select! {
             biased;
             listener = PgListener::connect_with(&pool) => listener.map_err(|error| cannot_connect(&error))?,
@@ -152,11 +161,14 @@ impl Listener {
         };
         tokio::time::timeout(DEADLINE, listening)
             .await
-            .map_err(|_| Arc::from(format!("the server did not take a listener within {DEADLINE:?}")))??;
+            .map_err(|_| silent())??;
         self.prove(&shared, &mut listener).await?;
         let hold = match &shared.lifeline {
             // Should it fail, the connection is lost, which is noticed below.
-            Some(lifeline) => lifeline.take(&mut listener).await.ok(),
+            Some(lifeline) => {
+                let taken = tokio::time::timeout(DEADLINE, lifeline.take(&mut listener)).await;
+                taken.map_err(|_| silent())?.ok()
+            }
             None => None,
         };
         Ok((listener, hold))
@@ -174,7 +186,7 @@ impl Listener {
                 batch.present(Some(types));
             };
             shared.outbox.post(say).await?;
-            shared.outbox.flush().await
+            shared.outbox.flush_own().await
         };
         let heard = async {
             loop {
@@ -258,6 +270,7 @@ impl Listener {
         };
         let mut check = Instant::now() + check_interval;
         let mut types_may_differ = true;
+        let mut look: Option<Looking> = None;
         loop {
             let Some(shared) = self.shared.upgrade() else {
                 return End::Needless;
@@ -267,8 +280,18 @@ impl Listener {
             if self.is_needless(&shared, now, &mut needless_since) {
                 return End::Needless;
             }
+            let mut next_look = now + shared.options.look_interval;
+            if look.is_none() && self.may_look(&shared) {
+                next_look = self.fleet.look_due(now);
+                if next_look <= now {
+                    // An announcement that comes round proves the connection, too.
+                    let proves = check <= now + shared.options.look_interval;
+                    look = Some(self.begin_look(&shared, now, proves));
+                    next_look = now + shared.options.look_interval;
+                }
+            }
             let linger = needless_since.map_or(now + Duration::from_secs(3600), |since| since + shared.options.linger);
-            let mut wake = check.min(self.presence).min(linger);
+            let mut wake = check.min(self.presence).min(linger).min(next_look);
             if let Some(due) = self.fleet.next_due() {
                 wake = wake.min(due);
             }
@@ -279,6 +302,8 @@ impl Listener {
                 _ = self.alive.changed() => return End::Needless,
                 notification = listener.try_recv() => match notification {
                     Ok(Some(notification)) => {
+                        // The connection is there, so there is no need to ask.
+                        check = Instant::now() + check_interval;
                         if let Some(shared) = self.shared.upgrade() {
                             self.heard(&shared, notification.payload());
                         }
@@ -286,6 +311,12 @@ impl Listener {
                     Ok(None) => return End::Lost("the server ended the listener's connection".into()),
                     Err(error) => return End::Lost(cannot_listen(&error)),
                 },
+                looked = answer(&mut look) => {
+                    look = None;
+                    if let Some(shared) = self.shared.upgrade() {
+                        self.has_looked(&shared, looked);
+                    }
+                }
                 () = self.changed.notified() => types_may_differ = true,
                 () = tokio::time::sleep_until(wake) => {}
             }
@@ -334,6 +365,52 @@ impl Listener {
         }
     }
 
+    /// Whether this process takes part in the looks of the fleet. A busy one does: it announces what it finds. If it is alone,
+    /// its workers look by themselves when they become idle.
+    fn may_look(&self, shared: &Shared) -> bool {
+        let hub = &shared.lock().hub;
+        !Bug::Listener.is_on() && hub.has_workers() && (!self.fleet.is_alone() || hub.is_idle())
+    }
+
+    fn begin_look(&mut self, shared: &Shared, now: Instant, proves: bool) -> Looking {
+        let announces = self.fleet.looks(now) || proves;
+        self.looking_since = now;
+        let process = shared.presence.upgrade().and_then(|presence| presence.may_judge());
+        let (outbox, look) = (Arc::clone(&shared.outbox), Arc::clone(&shared.look));
+        Box::pin(async move {
+            let looked = outbox.look(&look, announces, process);
+            tokio::time::timeout(DEADLINE, looked).await.ok()?.ok()
+        })
+    }
+
+    /// Passes on what a look has found: due jobs to idle workers, of this process or else of others, and the state of the
+    /// other processes.
+    fn has_looked(&mut self, shared: &Arc<Shared>, looked: Option<Looked>) {
+        let Some(Looked { due, others, took }) = looked else {
+            // There may be no store in the schema, if it is another adapter's. Workers know where to look. Or the server took too
+            // long, and is not to be asked again soon.
+            self.fleet.look_took(self.looking_since.elapsed());
+            shared.lock().hub.wake_idle();
+            return;
+        };
+        self.fleet.look_took(took);
+        if let (Some(others), Some(presence)) = (others, shared.presence.upgrade()) {
+            presence.note(&others);
+        }
+        for (type_name, count) in due {
+            let notice = Notice::JobsAvailable {
+                type_name: type_name.clone(),
+                count,
+            };
+            let left = shared.lock().hub.tell(&notice);
+            if let Some(left) = left
+                && self.fleet.is_shared(&type_name)
+            {
+                shared.outbox.post_quietly(|batch| batch.notice(&left));
+            }
+        }
+    }
+
     fn heard(&mut self, shared: &Shared, payload: &str) {
         let Some((ticket, items)) = decode(payload) else {
             return;
@@ -346,11 +423,17 @@ impl Listener {
                     self.fleet.present(ticket.sender, types, now);
                     shared.peers.store(self.fleet.peers(), Ordering::SeqCst);
                 }
+                Item::Looked(took) => self.fleet.looked(ticket, took, now),
                 // Everything else that this process said it knows.
                 _ if own => {}
                 Item::Hello => {
                     let answer = now + ANSWER_WITHIN.mul_f64(fastrand::f64());
                     self.presence = self.presence.min(answer);
+                }
+                Item::Watched => {
+                    if let Some(presence) = shared.presence.upgrade() {
+                        presence.others_looked();
+                    }
                 }
                 Item::Resync => shared.lock().hub.resync(),
                 Item::Taken {
@@ -408,6 +491,14 @@ impl Drop for Listener {
     }
 }
 
+/// What the look under way has found; for ever, if there is none.
+async fn answer(look: &mut Option<Looking>) -> Option<Looked> {
+    match look {
+        Some(look) => look.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Why no connection is to be had, from a try that waits for nothing; for ever, if there is no reason.
 async fn reason(shared: &Shared) -> Arc<str> {
     tokio::time::sleep(AT_ONCE).await;
@@ -441,6 +532,10 @@ async fn is_there(listener: &mut PgListener, patience: Duration) -> Result<(), A
         Ok(Err(error)) => Err(cannot_listen(&error)),
         Err(_) => Err(format!("the server has not answered on the listener's connection for {patience:?}").into()),
     }
+}
+
+fn silent() -> Arc<str> {
+    format!("the server did not take a listener within {DEADLINE:?}").into()
 }
 
 fn cannot_connect(error: &sqlx::Error) -> Arc<str> {

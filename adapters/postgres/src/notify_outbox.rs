@@ -1,48 +1,139 @@
-//! What this process has to announce, and the task that does so.
+//! What this process has to announce, and the tasks that do so: one on each runtime that announces.
 //!
 //! The first announcement goes at once; those that come while it is on its way, or within a few milliseconds, share the
 //! next one. So a busy process sends some hundreds a second at most, whatever it commits, and nobody waits for them.
+//!
+//! A runtime may stand still in the middle of a send, with what it sends and with its connection. So each runtime sends
+//! what was announced on it, with a place of its own among the connections. What it has not begun to send is sent by
+//! another one after a moment.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use queuert::__task::{Lock, LockGuard, spawn};
 use queuert::NotifyError;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use tokio::runtime::{Handle, Id};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+use crate::core::escape;
 use crate::lanes::Lanes;
 use crate::notify_backoff::Backoff;
-use crate::notify_payload::{Batch, NOBODY};
+use crate::notify_look::{Look, Looked};
+use crate::notify_payload::{Batch, NOBODY, Ticket};
 
 /// Announcements within this time of the last one share the next one.
 const GAP: Duration = Duration::from_millis(4);
+
+/// After how long a runtime sends what another one has not begun to send.
+const ABANDONED: Duration = Duration::from_secs(1);
 
 /// How long an announcement may take, a connection of the pool included.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// One at a time, and the next when the last one's connection can be had again: never a second one.
+    /// On each runtime one at a time, and the next when the last one's connection can be had again: never a second one.
     lane: Lanes,
     channel: String,
     sender: u64,
-    pending: Mutex<Pending>,
+    pending: Lock<Pending>,
     /// How many announcements went out; for whoever waits until all are out.
     sent: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
-    batch: Batch,
-    /// Whether the task that sends is there.
-    busy: bool,
+    by_runtime: HashMap<Id, Line>,
     /// Why an announcement failed that nobody waited for; told once.
     failure: Option<Arc<str>>,
     number: u64,
 }
 
+/// What was announced on a runtime, or could not be sent there.
+#[derive(Debug)]
+struct Line {
+    batch: Batch,
+    /// Since when there is something in it.
+    since: Instant,
+    /// Whether the runtime has a task that sends.
+    served: bool,
+}
+
+impl Pending {
+    fn line(&mut self, runtime: Id) -> &mut Line {
+        self.by_runtime.entry(runtime).or_insert_with(|| Line {
+            batch: Batch::default(),
+            since: Instant::now(),
+            served: false,
+        })
+    }
+
+    fn add(&mut self, runtime: Id, add: impl FnOnce(&mut Batch)) {
+        let line = self.line(runtime);
+        if line.batch.is_empty() {
+            line.since = Instant::now();
+        }
+        add(&mut line.batch);
+    }
+
+    /// What this runtime is to send: its own, and what others have left behind.
+    fn take(&mut self, runtime: Id) -> Batch {
+        let own = self.by_runtime.get_mut(&runtime);
+        let mut batch = own.map(|line| std::mem::take(&mut line.batch)).unwrap_or_default();
+        for line in self.by_runtime.values_mut() {
+            if line.is_left_behind() {
+                batch.merge(std::mem::take(&mut line.batch));
+            }
+        }
+        self.by_runtime.retain(|_, line| line.served || !line.batch.is_empty());
+        batch
+    }
+
+    fn has_something_for(&self, runtime: Id) -> bool {
+        let lines = &mut self.by_runtime.iter();
+        lines.any(|(id, line)| !line.batch.is_empty() && (*id == runtime || line.is_left_behind()))
+    }
+
+    /// Makes all that nobody has begun to send this runtime's.
+    fn take_over(&mut self, runtime: Id) {
+        let mut others = Batch::default();
+        for (id, line) in &mut self.by_runtime {
+            if *id != runtime {
+                others.merge(std::mem::take(&mut line.batch));
+            }
+        }
+        self.add(runtime, |own| own.merge(others));
+    }
+
+    fn is_served(&self, runtime: Id) -> bool {
+        self.by_runtime.get(&runtime).is_some_and(|line| line.served)
+    }
+
+    /// The task of a runtime has ended.
+    fn end(&mut self, runtime: Id) {
+        if let Some(line) = self.by_runtime.get_mut(&runtime) {
+            line.served = false;
+        }
+        self.by_runtime.retain(|_, line| line.served || !line.batch.is_empty());
+    }
+}
+
+impl Line {
+    fn is_left_behind(&self) -> bool {
+        !self.batch.is_empty() && (!self.served || self.since.elapsed() >= ABANDONED)
+    }
+}
+
 impl Outbox {
+    /// A connection on which it announces.
+    #[cfg(test)]
+    pub(crate) async fn connection(&self) -> crate::lanes::Lent {
+        self.lane.enter().await.unwrap()
+    }
+
     pub(crate) fn new(pool: PgPool, channel: String, sender: u64) -> Self {
         let pending = Pending {
             // Numbers order the fleet, so processes should not all count from the same one.
@@ -50,10 +141,10 @@ impl Outbox {
             ..Pending::default()
         };
         Self {
-            lane: Lanes::new(pool, 1),
+            lane: Lanes::single(pool),
             channel,
             sender,
-            pending: Mutex::new(pending),
+            pending: Lock::new(pending),
             sent: watch::channel(0).0,
         }
     }
@@ -62,8 +153,8 @@ impl Outbox {
         self.sender
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockGuard<'_, Pending> {
+        self.pending.lock()
     }
 
     /// Adds something to announce. Returns when it is out, if nothing was under way, and at once otherwise.
@@ -75,7 +166,10 @@ impl Outbox {
         match answer.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(NotifyError::new(&*error)),
-            Err(_) => Err(NotifyError::new("the runtime that sent an announcement has ended")),
+            Err(_) => Err(NotifyError::new(
+                "the runtime that sent an announcement has ended; the jobs are found by polling, keep that runtime alive while others use \
+                 the client",
+            )),
         }
     }
 
@@ -90,35 +184,45 @@ impl Outbox {
         failure.map_or(Ok(()), |error| Err(NotifyError::new(&*error)))
     }
 
-    /// Adds something and starts the task if it is not there: then there is an answer.
+    /// Adds something and starts the task of this runtime if it is not there: then there is an answer.
     fn put(self: &Arc<Self>, add: impl FnOnce(&mut Batch)) -> Option<oneshot::Receiver<Result<(), Arc<str>>>> {
+        let runtime = Handle::current().id();
         let mut pending = self.lock();
-        add(&mut pending.batch);
-        if pending.busy || pending.batch.is_empty() {
+        pending.add(runtime, add);
+        if !pending.has_something_for(runtime) || std::mem::replace(&mut pending.line(runtime).served, true) {
             return None;
         }
-        pending.busy = true;
         drop(pending);
         let (reply, answer) = oneshot::channel();
         let running = Running {
             outbox: Arc::downgrade(self),
+            runtime,
             done: false,
         };
-        tokio::spawn(run(running, reply));
+        spawn(run(running, reply));
         Some(answer)
     }
 
-    /// Waits until all that was announced so far is out.
-    pub(crate) async fn flush(&self) -> Result<(), NotifyError> {
+    /// Waits until all that was announced so far is out, also what another runtime has not begun to send. What another
+    /// runtime is sending is not waited for: nobody may drive it.
+    pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), NotifyError> {
+        self.lock().take_over(Handle::current().id());
+        self.flush_own().await
+    }
+
+    /// The same of what was announced on this runtime, and of what others have left behind.
+    pub(crate) async fn flush_own(self: &Arc<Self>) -> Result<(), NotifyError> {
+        let runtime = Handle::current().id();
         let mut sent = self.sent.subscribe();
         loop {
             sent.borrow_and_update();
+            drop(self.put(|_| {}));
             {
                 let mut pending = self.lock();
                 if let Some(error) = pending.failure.take() {
                     return Err(NotifyError::new(&*error));
                 }
-                if !pending.busy && pending.batch.is_empty() {
+                if !pending.is_served(runtime) && !pending.has_something_for(runtime) {
                     return Ok(());
                 }
             }
@@ -150,18 +254,34 @@ impl Outbox {
         Ok(())
     }
 
+    /// Looks at the store for due jobs and dead processes, and has the server announce it if others are to know.
+    pub(crate) async fn look(&self, look: &Look, announces: bool, process: Option<i64>) -> Result<Looked, sqlx::Error> {
+        let ticket = Ticket {
+            sender: self.sender,
+            number: self.next_number(),
+        };
+        let channel = announces.then(|| self.channel.clone());
+        let mut connection = self.lane.enter().await?;
+        let looked = look.run(&mut connection, channel, ticket, process).await?;
+        connection.leave();
+        Ok(looked)
+    }
+
+    fn next_number(&self) -> u64 {
+        let mut pending = self.lock();
+        pending.number = pending.number.wrapping_add(1);
+        pending.number
+    }
+
     async fn send(&self, batch: &Batch) -> Result<(), Failure> {
-        let payloads = batch.encode(self.sender, || {
-            let mut pending = self.lock();
-            pending.number = pending.number.wrapping_add(1);
-            pending.number
-        });
+        let payloads = batch.encode(self.sender, || self.next_number());
         if payloads.is_empty() {
             return Ok(());
         }
         let sending = async {
             let mut connection = self.lane.enter().await?;
-            notify(&self.channel, payloads).execute(&mut *connection).await?;
+            let text = AssertSqlSafe(announcement(&self.channel, &payloads));
+            sqlx::raw_sql(text).execute(&mut *connection).await?;
             connection.leave();
             Ok(())
         };
@@ -179,7 +299,8 @@ impl Outbox {
     }
 }
 
-/// One statement for all payloads, and none that a pooler in transaction mode would have to remember.
+/// One statement for all payloads inside the caller's transaction, and none that a pooler in transaction mode would have
+/// to remember.
 fn notify(
     channel: &str,
     payloads: Vec<String>,
@@ -188,6 +309,21 @@ fn notify(
         .persistent(false)
         .bind(channel.to_owned())
         .bind(payloads)
+}
+
+/// The same by itself: a plain text, which takes one round trip where a statement with parameters that is not kept
+/// prepared takes two. Its commit does not wait for the disk: a wake-up is a hint, and a crash of the server loses it
+/// anyway, because the listeners are gone.
+fn announcement(channel: &str, payloads: &[String]) -> String {
+    let payloads: Vec<String> = payloads
+        .iter()
+        .map(|payload| format!("E'{}'", escape(payload)))
+        .collect();
+    format!(
+        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(E'{}', payload) FROM unnest(ARRAY[{}]) AS payload",
+        escape(channel),
+        payloads.join(", ")
+    )
 }
 
 struct Failure {
@@ -213,6 +349,7 @@ fn may_pass(error: &sqlx::Error) -> bool {
 /// The task that sends; when its runtime ends before it, the next announcement starts another one.
 struct Running {
     outbox: Weak<Outbox>,
+    runtime: Id,
     done: bool,
 }
 
@@ -220,7 +357,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if let Some(outbox) = self.outbox.upgrade() {
             if !self.done {
-                outbox.lock().busy = false;
+                outbox.lock().end(self.runtime);
             }
             outbox.sent.send_modify(|sent| *sent += 1);
         }
@@ -235,13 +372,14 @@ async fn run(mut running: Running, reply: oneshot::Sender<Result<(), Arc<str>>>)
         let begun = Instant::now();
         let batch = {
             let mut pending = outbox.lock();
-            if pending.batch.is_empty() {
-                // Under the lock: whoever adds something from now on starts another task.
-                pending.busy = false;
+            let batch = pending.take(running.runtime);
+            if batch.is_empty() {
+                // Under the lock: the next announcement starts another task.
+                pending.end(running.runtime);
                 running.done = true;
                 return;
             }
-            std::mem::take(&mut pending.batch)
+            batch
         };
         let pause = match outbox.send(&batch).await {
             Ok(()) => {
@@ -261,7 +399,7 @@ async fn run(mut running: Running, reply: oneshot::Sender<Result<(), Arc<str>>>)
                     pending.failure = Some(failure.error);
                 }
                 if failure.may_pass {
-                    pending.batch.merge(batch);
+                    pending.add(running.runtime, |waiting| waiting.merge(batch));
                 }
                 backoff.next_pause()
             }
@@ -269,5 +407,63 @@ async fn run(mut running: Running, reply: oneshot::Sender<Result<(), Arc<str>>>)
         outbox.sent.send_modify(|sent| *sent += 1);
         drop(outbox);
         tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queuert::JobId;
+    use queuert::adapter::Notice;
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    fn runtime() -> Id {
+        let runtime = Builder::new_current_thread().build().expect("a runtime can be built");
+        runtime.handle().id()
+    }
+
+    fn lost(batch: &mut Batch) {
+        let job = JobId::from_uuid(uuid::Uuid::from_u128(7));
+        batch.notice(&Notice::LeaseLost(job));
+    }
+
+    #[test]
+    fn a_runtime_sends_its_own_and_what_others_have_left_behind() {
+        let (own, other) = (runtime(), runtime());
+        let mut pending = Pending::default();
+        pending.line(own).served = true;
+        pending.line(other).served = true;
+        pending.add(other, lost);
+        assert!(!pending.has_something_for(own), "the other one is about to send it");
+        assert!(pending.take(own).is_empty());
+
+        pending.line(other).since -= ABANDONED;
+        assert!(pending.has_something_for(own), "the other one stands still");
+        assert!(!pending.take(own).is_empty());
+        assert!(pending.take(other).is_empty());
+
+        pending.add(other, lost);
+        pending.end(other);
+        assert!(!pending.take(own).is_empty(), "the other one has ended");
+
+        pending.add(other, lost);
+        pending.line(other).served = true;
+        pending.take_over(own);
+        assert!(!pending.take(own).is_empty(), "everything is to go out now");
+        assert_eq!(pending.by_runtime.len(), 2);
+        pending.end(own);
+        pending.end(other);
+        assert!(pending.by_runtime.is_empty());
+    }
+
+    #[test]
+    fn an_announcement_is_one_text_in_which_nothing_breaks_out_of_its_quotes() {
+        let text = announcement("it's", &["a\\'b".to_owned(), "c".to_owned()]);
+        assert_eq!(
+            text,
+            "SELECT set_config('synchronous_commit', 'off', true), pg_notify(E'it''s', payload) \
+             FROM unnest(ARRAY[E'a\\\\''b', E'c']) AS payload"
+        );
     }
 }

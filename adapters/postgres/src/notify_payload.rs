@@ -9,12 +9,15 @@
 //!          | "T" sender number count ":" length ":" name   jobs of that announcement are spoken for
 //!          | "P" count ":" hash*               the sender is there and runs types with these hashes, 8 digits each
 //!          | "H" "R"                           who is there? / look at the store
+//!          | "K" microseconds ":"              the sender has looked for due jobs of all types, which took the server so long
+//!          | "W"                               and for processes that have died
 //! ```
 //!
 //! Anything else is ignored from where it stops making sense: a later version may say more, and any program may write
 //! to the channel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use queuert::adapter::Notice;
 use queuert::{ChainId, JobId, TypeName};
@@ -57,6 +60,10 @@ pub(crate) enum Item {
     Hello,
     /// Notices were too many to be told.
     Resync,
+    /// The sender has looked for due jobs of all types, announced or not, which took the server so long.
+    Looked(Duration),
+    /// The sender has looked for processes that have died.
+    Watched,
 }
 
 /// What is to be announced next, merged.
@@ -278,6 +285,8 @@ impl<'p> Rest<'p> {
                 let hash = |_| u32::from_str_radix(self.take(8)?, 16).ok();
                 Item::Present(Some((0..count).map(hash).collect::<Option<_>>()?))
             }
+            "K" => Item::Looked(Duration::from_micros(u64::try_from(self.number()?).ok()?)),
+            "W" => Item::Watched,
             "H" => Item::Hello,
             "R" => Item::Resync,
             _ => return None,
@@ -299,6 +308,14 @@ pub(crate) fn type_hash(type_name: &TypeName) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into one")]
     let short = (hash ^ (hash >> 32)) as u32;
     short
+}
+
+/// The announcement of a look, which the server sends with the look itself: the parts before and after the microseconds that
+/// it took.
+pub(crate) fn looked(ticket: Ticket, watches: bool) -> (String, &'static str) {
+    let Ticket { sender, number } = ticket;
+    let end = if watches { ":W" } else { ":" };
+    (format!("q1{sender:016x}{number:x}.K"), end)
 }
 
 #[cfg(test)]
@@ -362,6 +379,19 @@ mod tests {
             Item::Notice(Notice::LeaseLost(id(2))),
         ];
         assert_eq!(items, expected);
+    }
+
+    #[test]
+    fn a_look_that_the_server_announces_is_understood() {
+        let ticket = Ticket {
+            sender: 7,
+            number: 0xabc,
+        };
+        for (watches, more) in [(false, None), (true, Some(Item::Watched))] {
+            let (head, tail) = looked(ticket, watches);
+            let expected = [Item::Looked(Duration::from_micros(1_234))].into_iter().chain(more);
+            assert_eq!(decode(&format!("{head}1234{tail}")), Some((ticket, expected.collect())));
+        }
     }
 
     #[test]
@@ -488,7 +518,7 @@ mod tests {
                 } => batch.taken(*ticket, type_name.clone(), *count),
                 Item::Present(types) => batch.present(types.clone()),
                 Item::Hello => batch.hello(),
-                Item::Resync => {}
+                Item::Looked(_) | Item::Watched | Item::Resync => {}
             }
         }
         let said = encode(&batch);

@@ -1,7 +1,7 @@
 //! What operators do to jobs and chains: trigger, cancel, retry. Everything is locked, then looked at, then written, so
 //! a refusal leaves nothing behind.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use queuert::adapter::{Refusal, StoppedChain};
 use queuert::{ChainId, JobId, JobRecord, JobStatus, StateError};
@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::change::{Change, Destination};
 use crate::core::Core;
+use crate::keys::{self, Key};
 use crate::lock_set::{Scope, chains_of, lock};
 use crate::query::chains_by_id;
 use crate::row::{self, Place, StoredJob};
@@ -25,6 +26,9 @@ pub(crate) async fn trigger(
     let chains: Vec<ChainId> = chain_of.values().copied().collect();
     let (_, mut locked) = lock(session, core, Scope::Chains(&chains)).await?;
     for id in jobs {
+        if let Some(chain) = chain_of.get(id).filter(|chain| locked.damaged.contains_key(chain)) {
+            return Ok(Err(Refusal::Damaged(*chain)));
+        }
         // What is not the latest job of its chain has been continued.
         let status = match chain_of.get(id).and_then(|chain| locked.latest.get(chain)) {
             None => return Ok(Err(Refusal::JobNotFound(*id))),
@@ -40,13 +44,33 @@ pub(crate) async fn trigger(
     };
     // One that is due already keeps the place that it has waited for.
     let mut changes = Vec::new();
+    let ranks = kept_ranks(session, core, locked.latest.values()).await?;
     for stored in locked.latest.values_mut().filter(|stored| stored.place == Place::Later) {
         stored.job.scheduled_at = stored.job.scheduled_at.min(now);
-        changes.push(Change::of(stored, Destination::Pending));
+        changes.push(Change {
+            rank: ranks.get(&stored.job.id).copied(),
+            ..Change::of(stored, Destination::Pending)
+        });
     }
     core.change(session, &changes, now).await?;
     let triggered = jobs.iter().filter_map(|id| locked.latest.get(chain_of.get(id)?));
     Ok(Ok(triggered.map(|stored| stored.job.clone()).collect()))
+}
+
+/// The ranks of jobs that wait for their time and have kept another place than that.
+async fn kept_ranks(
+    session: &mut Session<'_>,
+    core: &Core,
+    jobs: impl Iterator<Item = &StoredJob>,
+) -> Result<HashMap<JobId, i64>, StateError> {
+    let waiting = jobs.filter(|stored| stored.place == Place::Later);
+    let ids: Vec<Uuid> = waiting.map(|stored| stored.job.id.as_uuid()).collect();
+    let search = core.render("SELECT id, rank FROM {schema}.later WHERE id = ANY ($1::uuid[]) AND rank IS NOT NULL");
+    let mut ranks = HashMap::new();
+    for found in session.fetch(query(&search).bind(ids)).await? {
+        ranks.insert(JobId::from_uuid(row::get(&found, 0)?), row::get(&found, 1)?);
+    }
+    Ok(ranks)
 }
 
 pub(crate) async fn cancel(
@@ -57,6 +81,7 @@ pub(crate) async fn cancel(
     let (_, locked) = lock(session, core, Scope::Chains(chains)).await?;
     for chain in chains {
         match locked.status(chain) {
+            None if locked.damaged.contains_key(chain) => return Ok(Err(Refusal::Damaged(*chain))),
             None => return Ok(Err(Refusal::ChainNotFound(*chain))),
             Some(status) if status.is_open() => {}
             Some(status) => return Ok(Err(Refusal::NotOpen(*chain, status))),
@@ -94,12 +119,13 @@ pub(crate) async fn retry(
     chains: &[ChainId],
 ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
     // Keys first, as a starter does it. The blockers too, so that none ends unseen.
-    let keys = lock_keys(session, core, chains).await?;
+    let keys = keys::lock_of(session, core, chains).await?;
     let (_, mut locked) = lock(session, core, Scope::WithBlockers(chains)).await?;
-    let holders = open_holders(session, core, &keys).await?;
+    let holders = keys::open_holders(session, core, &keys).await?;
     let mut retried: HashMap<&Key, ChainId> = HashMap::new();
     for chain in chains {
         match locked.status(chain) {
+            None if locked.damaged.contains_key(chain) => return Ok(Err(Refusal::Damaged(*chain))),
             None => return Ok(Err(Refusal::ChainNotFound(*chain))),
             Some(status) if status.is_retryable() => {}
             Some(status) => return Ok(Err(Refusal::NotRetryable(*chain, status))),
@@ -135,63 +161,6 @@ pub(crate) async fn retry(
     core.change(session, &changes, now).await?;
     let records = chains.iter().filter_map(|chain| locked.latest.get(chain));
     Ok(Ok(records.map(|stored| stored.job.clone()).collect()))
-}
-
-/// A type's number and a key.
-type Key = (i32, String);
-
-/// Locks the deduplication keys with which the chains were started, so that nobody starts a chain with one of them.
-async fn lock_keys(
-    session: &mut Session<'_>,
-    core: &Core,
-    chains: &[ChainId],
-) -> Result<BTreeMap<ChainId, Key>, StateError> {
-    let search = core.render(
-        "SELECT id, type_id, dedup_key FROM {schema}.job \
-         WHERE id = ANY ($1::uuid[]) AND chain_index = 0 AND dedup_key IS NOT NULL",
-    );
-    let ids: Vec<Uuid> = chains.iter().map(|chain| chain.as_uuid()).collect();
-    let mut keys = BTreeMap::new();
-    for found in session.fetch(query(&search).bind(ids)).await? {
-        let key = (row::get(&found, 1)?, row::get(&found, 2)?);
-        keys.insert(ChainId::from_uuid(row::get(&found, 0)?), key);
-    }
-    if !keys.is_empty() {
-        let (types, texts) = in_order(&keys);
-        session
-            .execute(query(&core.sql.lock_keys).bind(types).bind(texts))
-            .await?;
-    }
-    Ok(keys)
-}
-
-/// Each key once, in order.
-fn in_order(keys: &BTreeMap<ChainId, Key>) -> (Vec<i32>, Vec<String>) {
-    let keys: BTreeSet<Key> = keys.values().cloned().collect();
-    keys.into_iter().unzip()
-}
-
-/// The newest open chain of each key that has one. A statement of its own, after the locks.
-async fn open_holders(
-    session: &mut Session<'_>,
-    core: &Core,
-    keys: &BTreeMap<ChainId, Key>,
-) -> Result<HashMap<Key, ChainId>, StateError> {
-    let mut holders = HashMap::new();
-    if keys.is_empty() {
-        return Ok(holders);
-    }
-    let search = core.render(
-        "SELECT u.type_id, u.key, o.chain_id FROM unnest($1::integer[], $2::text[]) AS u(type_id, key) \
-         CROSS JOIN LATERAL (SELECT o.chain_id FROM {schema}.open_key AS o WHERE o.type_id = u.type_id AND o.key = u.key \
-         ORDER BY o.created_at DESC, o.chain_id DESC LIMIT 1) AS o",
-    );
-    let (types, texts) = in_order(keys);
-    for found in session.fetch(query(&search).bind(types).bind(texts)).await? {
-        let key = (row::get(&found, 0)?, row::get(&found, 1)?);
-        holders.insert(key, ChainId::from_uuid(row::get(&found, 2)?));
-    }
-    Ok(holders)
 }
 
 /// How many edges to open chains the jobs have, where there are any.

@@ -13,6 +13,7 @@ use crate::operate::interrupted;
 use crate::query::chains_by_id;
 use crate::row;
 use crate::session::{Session, query};
+use crate::snapshot;
 
 /// $1 chains. The jobs that have them as blockers and are not completed, as (chain, job, chain of the job), in the order
 /// of the chains. Runs after the chains were locked, as a statement of its own: who creates a job with a blocker has the
@@ -60,7 +61,10 @@ pub(crate) async fn delete(
         false => Scope::Chains(&delete.chains),
     };
     let (mut chains, locked) = lock(session, core, scope).await?;
-    chains.retain(|chain| locked.latest.contains_key(chain));
+    let found = |chain: &ChainId| locked.latest.contains_key(chain) || locked.damaged.contains_key(chain);
+    let missing = chains.iter().filter(|chain| !found(chain)).map(|chain| chain.as_uuid());
+    snapshot::confirm(session, core, missing.collect()).await?;
+    chains.retain(found);
     if chains.is_empty() {
         return Ok(Ok(Vec::new()));
     }
@@ -70,7 +74,7 @@ pub(crate) async fn delete(
         return Ok(Err(Refusal::Referenced(references)));
     }
     let records = chains_by_id(session, core, &chains).await?;
-    let keyed = locked.latest.values().any(|stored| stored.keyed);
+    let keyed = !locked.damaged.is_empty() || locked.latest.values().any(|stored| stored.keyed);
     erase(session, core, &ids, keyed).await?;
     let stopped = records.into_iter().map(|chain| StoppedChain {
         interrupted: locked.latest.get(&chain.id).and_then(interrupted),

@@ -1,6 +1,5 @@
 //! Settings.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use queuert::StateError;
@@ -9,10 +8,11 @@ use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::connect;
-use crate::error::{misconfigured, translate};
+use crate::error::misconfigured;
 use crate::migrate::check_name;
 use crate::retention::Retention;
 use crate::state::PostgresState;
+use crate::url;
 
 /// Settings of a [`PostgresState`], made with [`PostgresState::options`].
 #[derive(Clone, Debug)]
@@ -58,9 +58,14 @@ impl PostgresOptions {
         self
     }
 
-    /// How many connections [`connect`](Self::connect) opens, at most. Workers whose processors need no transaction use
-    /// three, whatever their concurrency, upkeep included, and announcements a fourth; the others are for transactions,
-    /// and for calls of the client's that are under way at the same time. Default: 10.
+    /// How many connections the pool of [`connect`](Self::connect) opens, at most. Workers whose processors need no
+    /// transaction use three, whatever their concurrency, upkeep included, and announcements a fourth; the others are for
+    /// transactions, and for calls of the client's that are under way at the same time. One is enough to work with:
+    /// transactions then take turns.
+    ///
+    /// Beside the pool there is a reserve. While transactions hold every connection of the pool, up to two more renew
+    /// leases, claim jobs and write the ends of attempts, and a third one sends wake-ups; they are closed half a minute
+    /// after they were last needed. Default: 10.
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections.max(1);
         self
@@ -105,20 +110,12 @@ impl PostgresOptions {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves a schema with all of a migration or nothing of it.
+    /// A dropped future leaves a schema with all of a migration or nothing of it; the next call goes on with those that are
+    /// missing.
     pub async fn connect(self, url: &str) -> Result<PostgresState, StateError> {
         let unreadable =
             || misconfigured("the URL cannot be read; it looks like postgres://user:password@host:5432/database");
-        // The driver takes any scheme, `localhost` in `localhost:5432/app` too, and connects to somewhere else.
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(unreadable());
-        }
-        let options = PgConnectOptions::from_str(url).map_err(|error| match error {
-            // The driver's message may repeat the URL, and with it the password.
-            sqlx::Error::Configuration(_) => unreadable(),
-            other => translate(other),
-        })?;
-        self.connect_with(options).await
+        self.connect_with(url::read(url).ok_or_else(unreadable)?).await
     }
 
     /// The same with options of sqlx's in place of a URL.
@@ -138,6 +135,10 @@ impl PostgresOptions {
     /// Takes connections from the application's pool, and brings the schema up to date. Nothing is kept on these
     /// connections from one transaction to the next, so every statement is planned again: prefer
     /// [`connect`](Self::connect) for workers, which is faster under load.
+    ///
+    /// The application may hold all connections of its pool. Leases are renewed and attempts ended all the same, on a
+    /// reserve of up to two connections of the library's own, and one for wake-ups, opened with the pool's options only
+    /// then; see [`max_connections`](Self::max_connections), which otherwise does not matter here.
     ///
     /// # Errors
     ///

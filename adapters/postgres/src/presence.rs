@@ -1,17 +1,23 @@
 //! Which of the processes that hold leases are alive.
 //!
-//! A process that claims jobs has a lifeline, a session that holds a lock, and a row that says which workers are its own.
-//! Whoever finds the lock free twice, a grace apart, takes these workers for dead: a connection that was merely cut is
-//! made anew within the grace. Nobody is judged whose row is older than the server's last start (the table forgets a
-//! crash by itself), nor by a process that has just lost its own lifeline: what cut one connection may have cut them all.
+//! A process that claims jobs has a lifeline, a session that holds a lock, and a row that says which workers are its own;
+//! it has both before its first claim. A process that finds the lock of another one free twice, a grace apart, takes its
+//! workers for dead: a connection that was merely cut is made anew within the grace. If it cannot be, because the server
+//! has no connection left, the process says in its row that it lives, over any connection that it has, and so does every
+//! renewal of leases: as long as the row changes, the process is alive. A process is not judged if its row is older than
+//! the server's last start (the table forgets a crash by itself), nor by a process that has just lost its own lifeline:
+//! what cut one connection may have cut them all.
 //!
-//! All processes of a fleet share the work. The more there are, the more rarely each looks, so that the fleet as a whole
-//! looks some four times a second, however large it is.
+//! All processes of a fleet share the work. Where there is a notifier, the process that looks for due jobs looks for free
+//! locks with the same statement, and the others hear of it and need not look ([`notify_fleet`](crate::notify_fleet)).
+//! Elsewhere each process looks by itself: the more there are, the more rarely, so that the fleet as a whole looks some five
+//! times in two seconds, however large it is. A process that has found a free lock looks again soon until it knows.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
+use queuert::__task::{Lock, LockGuard, spawn};
 use queuert::{StateError, WorkerId};
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::watch;
@@ -20,35 +26,47 @@ use tokio::time::Instant;
 
 use crate::connect::Access;
 use crate::core::Core;
+use crate::hidden::Hidden;
 use crate::lifeline::Lifeline;
+use crate::presence_others::{Found, Others, SUSPECTED};
 use crate::row;
 use crate::session::{Session, query};
 use crate::transaction::Work;
 
-/// How long a lock must be free. A process whose connection was cut is back long before.
-const GRACE: Duration = Duration::from_secs(1);
+/// How often a process without a lifeline says that it lives. Several times per grace.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(250);
+
+/// How long one sign may take: the next one may find a better connection.
+const SIGN_DEADLINE: Duration = Duration::from_millis(750);
+
+/// How long the first claim waits for the lifeline and the row. A server that has no connection left must not keep
+/// workers from working: their leases decide then.
+const FIRST_CLAIM: Duration = Duration::from_secs(2);
 
 /// Who has lost its own lifeline judges nobody for this long.
 const ABSTENTION: Duration = Duration::from_secs(10);
 
-/// How often a process looks: alone; with others, times their number; and in any case.
-const ALONE: Duration = Duration::from_secs(5);
-const PER_PROCESS: Duration = Duration::from_millis(250);
-const LEAST: Duration = Duration::from_millis(500);
-const MOST: Duration = Duration::from_secs(15);
-
-/// When somebody is missed: soon again.
-const SUSPECTED: Duration = Duration::from_millis(200);
+/// A look that takes longer is not waited for.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 /// So many sets of workers of one process are remembered, the latest.
 const MOST_WORKERS: usize = 64;
 
 /// The start of the server, in microseconds.
-const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
+pub(crate) const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
-/// $1 own key. All others, with whether nobody holds their lock, which is taken for no longer than this takes.
-const LOOK: &str = "SELECT p.key, p.workers, pg_try_advisory_xact_lock(p.key) FROM {schema}.process AS p \
+/// $1 own key. All others, with their last sign of life, and whether nobody holds their lock, which is taken for no longer
+/// than this takes.
+const LOOK: &str = "SELECT p.key, p.renewed_at, pg_try_advisory_xact_lock(p.key) FROM {schema}.process AS p \
      WHERE p.key <> $1 AND p.registered_at > {started}";
+
+/// $1 those who are taken for dead, $2 their last signs of life. Those of whom there was none since; until the transaction
+/// ends, there can be none.
+const LOCK: &str = "SELECT p.key FROM {schema}.process AS p JOIN unnest($1::bigint[], $2::bigint[]) AS d(key, renewed_at) \
+     ON d.key = p.key AND d.renewed_at = p.renewed_at FOR UPDATE OF p SKIP LOCKED";
+
+/// $1 own key.
+const SIGN: &str = "UPDATE {schema}.process SET renewed_at = {now} WHERE key = $1";
 
 /// $1 those who are taken for dead. Everybody, with whether it is one of them and its lock was free and is now taken, so
 /// that it cannot come back before the transaction has ended.
@@ -73,89 +91,61 @@ fn complete(text: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Presence {
     lifeline: Arc<Lifeline>,
-    connect: Arc<PgConnectOptions>,
+    connect: Hidden<Arc<PgConnectOptions>>,
     workers: Arc<watch::Sender<VecDeque<String>>>,
-    keepers: Mutex<Vec<AbortHandle>>,
+    /// The workers that are in the row.
+    registered: Arc<watch::Sender<Vec<String>>>,
+    keepers: Lock<Vec<AbortHandle>>,
     /// One looks at a time.
-    looking: tokio::sync::Mutex<()>,
-    others: Mutex<Others>,
+    looking: Lock<Option<Instant>>,
+    others: Lock<Others>,
+    /// Changes when a look of the notifier has found something.
+    noted: watch::Sender<()>,
 }
 
-#[derive(Debug, Default)]
-struct Others {
-    looked_at: Option<Instant>,
-    count: usize,
-    /// Since when their locks are free.
-    missed: BTreeMap<i64, Instant>,
-    /// Who is taken for dead, and since when.
-    deaths: HashMap<i64, Instant>,
-}
-
-/// Another process, as a look has found it.
-#[derive(Debug)]
-struct Found {
+/// A process that is taken for dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missed {
     key: i64,
-    is_free: bool,
-}
-
-impl Others {
-    /// When to look next.
-    fn due(&self) -> Option<Instant> {
-        let suspected = self.missed.len() > self.deaths.len();
-        let interval = match u32::try_from(self.count).unwrap_or(u32::MAX) {
-            _ if suspected => SUSPECTED,
-            0 => ALONE,
-            others => PER_PROCESS.saturating_mul(others.saturating_add(1)).clamp(LEAST, MOST),
-        };
-        self.looked_at.map(|looked_at| looked_at + interval)
-    }
-
-    fn saw(&mut self, found: &[Found], now: Instant) {
-        self.looked_at = Some(now);
-        self.count = found.len();
-        let free: BTreeSet<i64> = found
-            .iter()
-            .filter(|other| other.is_free)
-            .map(|other| other.key)
-            .collect();
-        self.missed.retain(|key, _| free.contains(key));
-        for key in free {
-            let since = *self.missed.entry(key).or_insert(now);
-            if now.saturating_duration_since(since) >= GRACE {
-                self.deaths.entry(key).or_insert(now);
-            }
-        }
-        self.deaths.retain(|key, _| self.missed.contains_key(key));
-    }
-
-    /// What was seen before does not count any more.
-    fn forget(&mut self, now: Instant) {
-        self.looked_at = Some(now);
-        self.missed.clear();
-        self.deaths.clear();
-    }
+    /// Its last sign of life.
+    renewed_at: i64,
 }
 
 impl Presence {
-    /// Of a handle whose connections carry the number of a lifeline.
-    pub(crate) fn new(connect: Arc<PgConnectOptions>) -> Option<Self> {
-        Some(Self {
-            lifeline: Lifeline::of_options(&connect)?,
-            connect,
+    /// Of a handle whose connections carry the number of the lifeline.
+    pub(crate) fn new(lifeline: Arc<Lifeline>, connect: Arc<PgConnectOptions>) -> Self {
+        Self {
+            lifeline,
+            connect: Hidden(connect),
             workers: Arc::default(),
-            keepers: Mutex::default(),
-            looking: tokio::sync::Mutex::default(),
-            others: Mutex::default(),
-        })
+            registered: Arc::default(),
+            keepers: Lock::default(),
+            looking: Lock::default(),
+            others: Lock::default(),
+            noted: watch::Sender::default(),
+        }
     }
 
-    fn others(&self) -> MutexGuard<'_, Others> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lifeline(&self) -> Arc<Lifeline> {
+        Arc::clone(&self.lifeline)
     }
 
-    /// These workers of this process have claimed jobs.
-    pub(crate) fn enlist(&self, worker: &WorkerId, core: &Arc<Core>, access: &Access) {
-        self.workers.send_if_modified(|workers| {
+    /// Whether a pooler was found since.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.lifeline.is_pooled()
+    }
+
+    fn others(&self) -> LockGuard<'_, Others> {
+        self.others.lock()
+    }
+
+    pub(crate) fn key(&self) -> i64 {
+        self.lifeline.key()
+    }
+
+    /// These workers of this process are about to claim jobs. The first time it waits until the others can know of them.
+    pub(crate) async fn enlist(&self, worker: &WorkerId, core: &Arc<Core>, access: &Access) {
+        let added = self.workers.send_if_modified(|workers| {
             if workers.iter().any(|known| known == worker.as_str()) {
                 return false;
             }
@@ -165,43 +155,82 @@ impl Presence {
             workers.push_back(worker.as_str().to_owned());
             true
         });
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.keep(core, access);
+        if added {
+            let mut registered = self.registered.subscribe();
+            let known = registered.wait_for(|names| names.iter().any(|name| name == worker.as_str()));
+            // Boxed, because it is rare. Without it the leases decide.
+            let _ = Box::pin(tokio::time::timeout(FIRST_CLAIM, known)).await;
+        }
+    }
+
+    /// Starts the tasks, unless they are there.
+    fn keep(&self, core: &Arc<Core>, access: &Access) {
         // On the runtime that claims. Should it end while another one goes on, the next claim starts them again.
-        if keepers.is_empty() || keepers.iter().any(AbortHandle::is_finished) {
-            keepers.drain(..).for_each(|keeper| keeper.abort());
+        if are_gone(&self.keepers.lock()) {
             let keep = Arc::clone(&self.lifeline).keep(PgConnectOptions::clone(&self.connect));
             let register = register(
                 Arc::clone(&self.lifeline),
                 self.workers.subscribe(),
+                Arc::clone(&self.registered),
                 Arc::clone(core),
                 access.clone(),
             );
-            keepers.extend([tokio::spawn(keep).abort_handle(), tokio::spawn(register).abort_handle()]);
+            let vouch = vouch(Arc::clone(&self.lifeline), Arc::clone(core), access.clone());
+            let mut old = vec![
+                spawn(keep).abort_handle(),
+                spawn(register).abort_handle(),
+                spawn(vouch).abort_handle(),
+            ];
+            {
+                let mut keepers = self.keepers.lock();
+                // Another claim may have started them meanwhile.
+                if are_gone(&keepers) {
+                    std::mem::swap(&mut *keepers, &mut old);
+                }
+            }
+            old.iter().for_each(AbortHandle::abort);
         }
     }
 
     /// Gives up the lifeline: to all others this process has died.
     pub(crate) fn leave(&self) {
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-        keepers.drain(..).for_each(|keeper| keeper.abort());
+        let keepers = std::mem::take(&mut *self.keepers.lock());
+        keepers.iter().for_each(AbortHandle::abort);
     }
 
     /// Who is taken for dead.
-    pub(crate) fn deaths(&self) -> Vec<i64> {
-        self.others().deaths.keys().copied().collect()
+    pub(crate) fn deaths(&self) -> Vec<Missed> {
+        let others = self.others();
+        let missed = others.missed.iter().filter(|(key, _)| others.deaths.contains_key(key));
+        missed
+            .map(|(key, absence)| Missed {
+                key: *key,
+                renewed_at: absence.renewed_at,
+            })
+            .collect()
     }
 
     /// Waits until somebody is taken for dead, later than that.
     pub(crate) async fn death_since(&self, since: Instant, core: &Core, access: &Access) {
+        let mut noted = self.noted.subscribe();
         loop {
             if self.others().deaths.values().any(|found_at| *found_at > since) {
                 return;
             }
             let due = self.others().due();
             if let Some(due) = due {
-                tokio::time::sleep_until(due).await;
+                tokio::select! {
+                    biased;
+                    // Never closed: this value has the sender.
+                    _ = noted.changed() => continue,
+                    () = tokio::time::sleep_until(due) => {}
+                }
             }
-            let _turn = self.looking.lock().await;
+            let Some(_turn) = self.look_alone() else {
+                tokio::time::sleep(SUSPECTED).await;
+                continue;
+            };
             // Another set of workers of this process may have looked meanwhile.
             if self.others().due() == due {
                 self.look(core, access).await;
@@ -209,21 +238,58 @@ impl Presence {
         }
     }
 
-    async fn look(&self, core: &Core, access: &Access) {
-        let found = self.find(core, access).await;
+    /// The right to look, unless another set of workers of this process is about to. It is lost after a while: its owner
+    /// may be a future that nobody polls.
+    fn look_alone(&self) -> Option<Turn<'_>> {
         let now = Instant::now();
-        let lost_at = self.lifeline.watch().borrow().lost_at;
-        let abstains = lost_at.is_some_and(|lost_at| now.saturating_duration_since(lost_at) < ABSTENTION);
-        let mut others = self.others();
-        match found {
-            Ok(found) if !abstains => others.saw(&found, now),
-            Ok(found) => {
-                others.count = found.len();
-                others.forget(now);
-            }
-            // Whoever calls the store notices too.
-            Err(_) => others.forget(now),
+        let mut looking = self.looking.lock();
+        if looking.is_some_and(|since| now.saturating_duration_since(since) < LONGEST_LOOK) {
+            return None;
         }
+        *looking = Some(now);
+        Some(Turn {
+            looking: &self.looking,
+            since: now,
+        })
+    }
+
+    async fn look(&self, core: &Core, access: &Access) {
+        match self.find(core, access).await {
+            Ok(found) => self.note(&found),
+            // Whoever calls the store notices too.
+            Err(_) => self.others().forget(Instant::now()),
+        }
+    }
+
+    /// Takes note of what a look has found, of this task or of the notifier.
+    pub(crate) fn note(&self, found: &[Found]) {
+        let now = Instant::now();
+        let abstains = self.abstains(now);
+        let mut others = self.others();
+        if abstains {
+            others.count = found.len();
+            others.forget(now);
+        } else {
+            others.saw(found, now);
+        }
+        drop(others);
+        self.noted.send_replace(());
+    }
+
+    /// Another process has looked for dead ones: this one need not do so for a while.
+    pub(crate) fn others_looked(&self) {
+        self.others().relieve(Instant::now());
+    }
+
+    /// The own key, if this process may take others for dead, so that the rest of the fleet can rely on its looks.
+    pub(crate) fn may_judge(&self) -> Option<i64> {
+        let can = !self.is_pooled() && !are_gone(&self.keepers.lock()) && !self.abstains(Instant::now());
+        can.then(|| self.key())
+    }
+
+    fn abstains(&self, now: Instant) -> bool {
+        let lost_at = self.lifeline.watch().borrow().lost_at;
+        lost_at.is_some_and(|lost_at| now.saturating_duration_since(lost_at) < ABSTENTION)
     }
 
     async fn find(&self, core: &Core, access: &Access) -> Result<Vec<Found>, StateError> {
@@ -235,11 +301,28 @@ impl Presence {
         for row in &rows {
             found.push(Found {
                 key: row::get(row, 0)?,
+                renewed_at: row::get(row, 1)?,
                 is_free: row::get(row, 2)?,
             });
         }
         Ok(found)
     }
+}
+
+/// The right to look, until it is dropped.
+struct Turn<'p> {
+    looking: &'p Lock<Option<Instant>>,
+    since: Instant,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.looking.lock().take_if(|since| *since == self.since);
+    }
+}
+
+fn are_gone(keepers: &[AbortHandle]) -> bool {
+    keepers.is_empty() || keepers.iter().any(AbortHandle::is_finished)
 }
 
 impl Drop for Presence {
@@ -249,29 +332,39 @@ impl Drop for Presence {
 }
 
 /// Keeps the row of this process: written whenever its lifeline was made anew, because the table may have been emptied, and
-/// when it has other workers.
+/// when it has other workers. Taken away when a pooler is found: no session of this process can say any more that it lives, so
+/// it must not be judged by one.
 async fn register(
     lifeline: Arc<Lifeline>,
     mut workers: watch::Receiver<VecDeque<String>>,
+    registered: Arc<watch::Sender<Vec<String>>>,
     core: Arc<Core>,
     access: Access,
 ) {
     let mut held = lifeline.watch();
     let mut backoff = crate::notify_backoff::Backoff::default();
-    loop {
+    while !lifeline.is_pooled() {
         // Neither is ever closed: this task has both, or its handle goes with it.
-        let taken = held.wait_for(|held| held.sessions > 0).await.map(|held| held.taken);
+        let taken = tokio::select! {
+            taken = held.wait_for(|held| held.sessions > 0) => taken.map(|held| held.taken),
+            () = lifeline.pooled() => break,
+        };
         let names: Vec<String> = workers.borrow_and_update().iter().cloned().collect();
-        if write(&core, &access, lifeline.key(), names).await.is_err() {
+        if write(&core, &access, lifeline.key(), names.clone()).await.is_err() {
             tokio::time::sleep(backoff.next_pause()).await;
             continue;
         }
+        registered.send_replace(names);
         backoff.reset();
         let anew = held.wait_for(|held| held.sessions > 0 && taken.as_ref().is_ok_and(|taken| held.taken != *taken));
         tokio::select! {
             _ = anew => {}
             changed = workers.changed() => if changed.is_err() { return },
+            () = lifeline.pooled() => break,
         }
+    }
+    while withdraw(&core, &access, lifeline.key()).await.is_err() {
+        tokio::time::sleep(backoff.next_pause()).await;
     }
 }
 
@@ -282,6 +375,31 @@ async fn write(core: &Core, access: &Access, key: i64, workers: Vec<String>) -> 
     work.finish().await
 }
 
+/// Says that this process lives whenever it has lost its lifeline, for as long as there is no other one.
+async fn vouch(lifeline: Arc<Lifeline>, core: Arc<Core>, access: Access) {
+    let mut held = lifeline.watch();
+    while !lifeline.is_pooled() {
+        // Never closed: this task has the sender, too.
+        let _ = held.wait_for(|held| held.sessions == 0 && held.taken > 0).await;
+        // If it fails, the next one may not; if all of them do, nobody can tell this process from a dead one.
+        let _ = tokio::time::timeout(SIGN_DEADLINE, sign(&core, &access, lifeline.key())).await;
+        tokio::time::sleep(SIGN_OF_LIFE).await;
+    }
+}
+
+async fn sign(core: &Core, access: &Access, key: i64) -> Result<(), StateError> {
+    let mut work = Work::renewing(access).await?;
+    work.session().execute(query(&core.render(SIGN)).bind(key)).await?;
+    work.finish().await
+}
+
+async fn withdraw(core: &Core, access: &Access, key: i64) -> Result<(), StateError> {
+    let mut work = Work::single(access).await?;
+    let withdraw = query(&core.render("DELETE FROM {schema}.process AS p WHERE p.key = $1")).bind(key);
+    work.session().execute(withdraw).await?;
+    work.finish().await
+}
+
 /// Those of the dead who are dead indeed, and their workers. They stay so until the transaction ends.
 #[derive(Debug, Default)]
 pub(crate) struct Confirmed {
@@ -289,11 +407,20 @@ pub(crate) struct Confirmed {
     pub(crate) workers: Vec<String>,
 }
 
-pub(crate) async fn confirm(session: &mut Session<'_>, core: &Core, dead: &[i64]) -> Result<Confirmed, StateError> {
+pub(crate) async fn confirm(session: &mut Session<'_>, core: &Core, dead: &[Missed]) -> Result<Confirmed, StateError> {
     if dead.is_empty() {
         return Ok(Confirmed::default());
     }
-    let confirm = query(&core.render(&complete(CONFIRM))).bind(dead.to_vec());
+    let lock = query(&core.render(LOCK))
+        .bind(dead.iter().map(|missed| missed.key).collect::<Vec<_>>())
+        .bind(dead.iter().map(|missed| missed.renewed_at).collect::<Vec<_>>());
+    let locked = session.fetch(lock).await?;
+    let silent = locked.iter().map(|found| row::get(found, 0));
+    let silent = silent.collect::<Result<Vec<i64>, _>>()?;
+    if silent.is_empty() {
+        return Ok(Confirmed::default());
+    }
+    let confirm = query(&core.render(&complete(CONFIRM))).bind(silent);
     let (mut keys, mut lost, mut others) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
     for found in session.fetch(confirm).await? {
         let workers: Vec<String> = row::get(&found, 1)?;
@@ -317,71 +444,4 @@ pub(crate) async fn forget(session: &mut Session<'_>, core: &Core, confirmed: &C
     }
     let forget = query(&core.render(FORGET)).bind(confirmed.keys.clone());
     session.execute(forget).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STEP: Duration = Duration::from_millis(300);
-
-    fn saw(others: &mut Others, free: &[i64], held: &[i64], now: Instant) {
-        let of = |keys: &[i64], is_free| {
-            keys.iter()
-                .map(move |key| Found { key: *key, is_free })
-                .collect::<Vec<_>>()
-        };
-        let found: Vec<Found> = of(free, true).into_iter().chain(of(held, false)).collect();
-        others.saw(&found, now);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_is_missed_for_the_grace_is_dead_and_who_comes_back_is_not() {
-        let mut others = Others::default();
-        let begun = Instant::now();
-        saw(&mut others, &[1], &[2], begun);
-        assert!(others.deaths.is_empty());
-        assert_eq!(others.due(), Some(begun + SUSPECTED));
-        saw(&mut others, &[], &[1, 2], begun + STEP);
-        saw(&mut others, &[1], &[2], begun + STEP * 2);
-        saw(&mut others, &[1], &[2], begun + STEP * 4);
-        assert!(others.deaths.is_empty(), "it was there in between");
-        let end = begun + STEP * 2 + GRACE;
-        saw(&mut others, &[1], &[2], end);
-        assert_eq!(others.deaths, HashMap::from([(1, end)]));
-        saw(&mut others, &[1], &[2], end + STEP);
-        assert_eq!(others.deaths, HashMap::from([(1, end)]), "found out once");
-        assert_eq!(others.due(), Some(end + STEP + PER_PROCESS * 3), "no hurry any more");
-        saw(&mut others, &[], &[2], end + STEP * 2);
-        assert!(others.deaths.is_empty(), "its row has gone");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_gap_in_what_is_known_starts_the_grace_again() {
-        let mut others = Others::default();
-        let begun = Instant::now();
-        saw(&mut others, &[1], &[], begun);
-        others.forget(begun + STEP);
-        saw(&mut others, &[1], &[], begun + GRACE);
-        assert!(others.deaths.is_empty());
-        saw(&mut others, &[1], &[], begun + GRACE * 2);
-        assert_eq!(others.deaths.len(), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_large_fleet_looks_no_more_often_than_a_small_one() {
-        let now = Instant::now();
-        for (size, interval) in [
-            (0, ALONE),
-            (1, LEAST),
-            (3, PER_PROCESS * 4),
-            (19, PER_PROCESS * 20),
-            (500, MOST),
-        ] {
-            let mut others = Others::default();
-            assert_eq!(others.due(), None, "the first look comes at once");
-            saw(&mut others, &[], &Vec::from_iter(0..size), now);
-            assert_eq!(others.due(), Some(now + interval), "{size} others");
-        }
-    }
 }

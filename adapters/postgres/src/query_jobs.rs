@@ -240,7 +240,7 @@ impl Filter {
                 .types
                 .iter()
                 .copied()
-                .filter(|number| chain_types.contains(number))
+                .filter(|number| chain_types.binary_search(number).is_ok())
                 .collect(),
             None => self.types.clone(),
         };

@@ -248,15 +248,27 @@ pub(crate) fn where_all<'a>(conditions: impl IntoIterator<Item = &'a String>) ->
     }
 }
 
-/// A merge by time: one run per type, each in order, of which no more is read than is needed.
+/// Up to how many types a merge has a run for each. The server plans every run, and gives up on a few thousand of them.
+const MOST_RUNS: usize = 256;
+
+/// A merge by time: one run per type, each in order, of which no more is read than is needed. Of more than [`MOST_RUNS`] types,
+/// as much of each is read as the page can hold.
 #[derive(Debug)]
 pub(crate) struct Merge {
-    branches: Vec<String>,
+    branches: Vec<Branch>,
     conditions: Vec<String>,
     /// What a row is called.
     name: &'static str,
     /// The column that has the time, which a run calls `created_at`.
     column: &'static str,
+}
+
+/// A part of a merge.
+#[derive(Debug)]
+struct Branch {
+    /// The list of the types `t.id` of which this is the run of each; `None` if it is the run of one type.
+    types: Option<String>,
+    run: String,
 }
 
 impl Merge {
@@ -273,9 +285,18 @@ impl Merge {
     /// Adds a run per type: `run` ends with the column that has the type. Their number is rounded up, so that there are
     /// few different texts: beyond the end of the list there is no type, and no row.
     pub(crate) fn add(&mut self, run: &str, types: &str, count: usize) {
+        if count > MOST_RUNS {
+            self.branches.push(Branch {
+                types: Some(types.to_owned()),
+                run: format!("{run} = t.id"),
+            });
+            return;
+        }
         let places = 1..=count.next_power_of_two();
-        self.branches
-            .extend(places.map(|place| format!("{run} = ({types})[{place}]")));
+        self.branches.extend(places.map(|place| Branch {
+            types: None,
+            run: format!("{run} = ({types})[{place}]"),
+        }));
     }
 
     /// The rows that have what is asked for. Each run is in order and limited by itself: a planner that is not told
@@ -283,7 +304,12 @@ impl Merge {
     pub(crate) fn rows(&self, further: &[String], cut: &str) -> String {
         let conditions = self.conditions.iter().chain(further);
         let and: String = conditions.map(|condition| format!(" AND {condition}")).collect();
-        let runs = self.branches.iter().map(|run| format!("({run}{and}{cut})"));
+        let runs = self.branches.iter().map(|Branch { types, run }| match types {
+            None => format!("({run}{and}{cut})"),
+            Some(types) => {
+                format!("(SELECT u.* FROM unnest({types}) AS t(id) CROSS JOIN LATERAL ({run}{and}{cut} OFFSET 0) AS u)")
+            }
+        });
         runs.collect::<Vec<_>>().join(" UNION ALL ")
     }
 

@@ -9,23 +9,25 @@ use uuid::Uuid;
 use crate::core::Core;
 use crate::error::{corrupt, translate};
 use crate::session::Session;
+use crate::types::{Names, nameless};
 
-/// Where the state of job `j` is: one row, whichever table it is in. `j` must stand before it in the `FROM` list.
+/// Where the state of job `j` is: one row, whichever table it is in. `j` must stand before it in the `FROM` list. All but
+/// that of a completed job have the number of the type, as the job has it, so that damage to one of the two is noticed.
 pub(crate) const STATE: &str = "LATERAL (\
      SELECT 0 AS place, 1 AS status, x.attempt, x.claims, x.scheduled_at, x.started_at, NULL::bigint AS ended_at, \
      NULL::text AS completed_by, NULL::text AS owner, NULL::bigint AS leased_until, NULL::uuid AS fence, \
-     x.settled_fence, x.awaited, NULL::text AS output, NULL::integer AS remaining \
+     x.settled_fence, x.awaited, NULL::text AS output, NULL::integer AS remaining, x.type_id \
      FROM {schema}.ready AS x WHERE x.id = j.id \
      UNION ALL SELECT 1, 1, x.attempt, x.claims, x.scheduled_at, x.started_at, NULL, NULL, NULL, NULL, NULL, \
-     x.settled_fence, x.awaited, NULL, NULL FROM {schema}.later AS x WHERE x.id = j.id \
+     x.settled_fence, x.awaited, NULL, NULL, x.type_id FROM {schema}.later AS x WHERE x.id = j.id \
      UNION ALL SELECT 2, 0, x.attempt, x.claims, x.scheduled_at, x.started_at, NULL, NULL, NULL, NULL, NULL, \
-     x.settled_fence, x.awaited, NULL, x.remaining FROM {schema}.waiting AS x WHERE x.id = j.id \
+     x.settled_fence, x.awaited, NULL, x.remaining, x.type_id FROM {schema}.waiting AS x WHERE x.id = j.id \
      UNION ALL SELECT 3, 2, x.attempt, x.claims, x.scheduled_at, x.started_at, NULL, NULL, x.owner, x.leased_until, \
-     x.fence, x.settled_fence, x.awaited, NULL, NULL FROM {schema}.running AS x WHERE x.id = j.id \
+     x.fence, x.settled_fence, x.awaited, NULL, NULL, x.type_id FROM {schema}.running AS x WHERE x.id = j.id \
      UNION ALL SELECT 4, 3, x.attempt, x.claims, x.scheduled_at, x.started_at, x.ended_at, x.completed_by, NULL, NULL, \
-     NULL, x.settled_fence, NOT x.final, x.output, NULL FROM {schema}.result AS x WHERE x.id = j.id \
+     NULL, x.settled_fence, NOT x.final, x.output, NULL, NULL FROM {schema}.result AS x WHERE x.id = j.id \
      UNION ALL SELECT 5, x.status, x.attempt, x.claims, x.scheduled_at, x.started_at, x.ended_at, NULL, NULL, NULL, \
-     NULL, x.settled_fence, x.awaited, NULL, NULL FROM {schema}.stopped AS x WHERE x.id = j.id) AS s";
+     NULL, x.settled_fence, x.awaited, NULL, NULL, x.type_id FROM {schema}.stopped AS x WHERE x.id = j.id) AS s";
 
 /// The latest failure of job `j` in state `s`, as `e`. Follows [`STATE`].
 pub(crate) const FAILURE: &str = "LEFT JOIN {schema}.failure AS e ON e.id = j.id AND s.status <> 3";
@@ -35,10 +37,10 @@ pub(crate) const FAILURE: &str = "LEFT JOIN {schema}.failure AS e ON e.id = j.id
 pub(crate) const JOB: &str = "j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, s.output, s.status, \
      j.priority, s.attempt, s.claims, j.max_attempts, j.created_at, s.scheduled_at, s.started_at, s.ended_at, \
      s.completed_by, e.attempt, e.at, e.message, s.owner, s.leased_until, s.fence, j.dedup_key, j.trace_context, \
-     j.keyed, j.blockers, s.place, s.awaited, s.settled_fence, j.chain_created_at, s.remaining";
+     j.keyed, j.blockers, s.place, s.awaited, s.settled_fence, j.chain_created_at, s.remaining, s.type_id";
 
 /// How many columns [`JOB`] has; what a query adds comes after them.
-pub(crate) const JOB_COLUMNS: usize = 32;
+pub(crate) const JOB_COLUMNS: usize = 33;
 
 /// Which table holds the state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +74,18 @@ impl Place {
         }
     }
 
+    /// The same as messages have it.
+    const fn quoted(self) -> &'static str {
+        match self {
+            Self::Ready => "`ready`",
+            Self::Later => "`later`",
+            Self::Waiting => "`waiting`",
+            Self::Running => "`running`",
+            Self::Result => "`result`",
+            Self::Stopped => "`stopped`",
+        }
+    }
+
     fn from_number(number: i32) -> Option<Self> {
         usize::try_from(number)
             .ok()
@@ -83,6 +97,8 @@ impl Place {
 #[derive(Clone, Debug)]
 pub(crate) struct StoredJob {
     pub(crate) job: JobRecord,
+    /// That of its state, if it has one. A job that is moved stays in the queue that it was in, whatever became of its row of
+    /// `job`: a processor of another type must never be given it.
     pub(crate) type_number: i32,
     pub(crate) chain_type_number: i32,
     pub(crate) chain_created_at: Timestamp,
@@ -99,65 +115,219 @@ pub(crate) struct StoredJob {
     pub(crate) remaining: Option<i32>,
 }
 
+/// The columns of one row. What cannot be read is noted, and a neutral value takes its place: one damaged row must not keep
+/// the others from being read, and a person must be able to look at it and to delete it.
+pub(crate) struct Columns<'r> {
+    row: &'r PgRow,
+    problem: Option<String>,
+    is_without_state: bool,
+}
+
+impl<'r> Columns<'r> {
+    pub(crate) const fn of(row: &'r PgRow) -> Self {
+        Self {
+            row,
+            problem: None,
+            is_without_state: false,
+        }
+    }
+
+    /// What could not be read.
+    pub(crate) fn problem(self) -> Option<String> {
+        self.problem
+    }
+
+    /// For a job that has no row of state: the columns of the state are null, which is noted once.
+    #[cold]
+    fn without_state(&mut self) {
+        self.note("state", "is missing: none of its tables has the job; delete the chain");
+        self.is_without_state = true;
+    }
+
+    #[cold]
+    pub(crate) fn note(&mut self, column: &str, problem: impl std::fmt::Display) {
+        let noted = match self.problem.take() {
+            Some(before) => format!("{before}, and `{column}` {problem}"),
+            None => format!("`{column}` {problem}"),
+        };
+        self.problem = Some(noted);
+    }
+
+    pub(crate) fn get<T: Decode<'r, Postgres> + Default>(&mut self, index: usize, column: &str) -> T {
+        match self.row.try_get_unchecked(index) {
+            Ok(value) => value,
+            Err(_) if self.is_without_state => T::default(),
+            Err(sqlx::Error::ColumnDecode { source, .. }) => {
+                self.note(column, format_args!("is wrong ({source})"));
+                T::default()
+            }
+            Err(error) => {
+                self.note(column, format_args!("is wrong ({error})"));
+                T::default()
+            }
+        }
+    }
+
+    /// A number that is never negative.
+    pub(crate) fn small(&mut self, index: usize, column: &str) -> u32 {
+        let number = self.get::<i32>(index, column);
+        u32::try_from(number).unwrap_or_else(|_| {
+            self.note(column, format_args!("is {number}, which is negative"));
+            0
+        })
+    }
+
+    pub(crate) fn max_attempts(&mut self, index: usize) -> Option<u32> {
+        let number = self.get::<Option<i64>>(index, "max_attempts")?;
+        if number < 0 {
+            self.note("max_attempts", format_args!("is {number}, which is negative"));
+            return None;
+        }
+        Some(u32::try_from(number).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) fn time(&mut self, index: usize, column: &str) -> Timestamp {
+        Timestamp::from_micros(self.get(index, column))
+    }
+
+    fn optional_time(&mut self, index: usize, column: &str) -> Option<Timestamp> {
+        self.get::<Option<i64>>(index, column).map(Timestamp::from_micros)
+    }
+
+    pub(crate) fn payload(&mut self, index: usize, column: &str) -> Payload {
+        Payload::from_text(self.get::<&str>(index, column))
+    }
+
+    /// The name of a type whose number has been looked up.
+    pub(crate) fn type_name(&mut self, names: &mut Names<'_>, index: usize, column: &str) -> TypeName {
+        let number = self.get(index, column);
+        names.of(number).unwrap_or_else(|| {
+            self.note(column, format_args!("is {number}, and no job type has that number"));
+            nameless(number)
+        })
+    }
+
+    /// The same of a job whose state is in this table, as messages have it, and has a number of its own. It is that of the queue which the job is
+    /// in, or was in before it stopped, so it goes first if it has a name.
+    fn queue_name(&mut self, names: &mut Names<'_>, index: usize, state: usize, table: &str) -> TypeName {
+        let number = self.get(index, "type_id");
+        match self.get::<Option<i32>>(state, "type_id") {
+            Some(queue) if queue != number => {
+                self.note("type_id", format_args!("is {number} in `job` and {queue} in {table}"));
+                let name = names.of(queue).or_else(|| names.of(number));
+                name.unwrap_or_else(|| nameless(queue))
+            }
+            _ => self.type_name(names, index, "type_id"),
+        }
+    }
+
+    /// A chain has the type of its first job, which has the number twice.
+    pub(crate) fn compare_chain_type(&mut self, chain_index: u32, number: i32, chain_type: i32) {
+        if chain_index == 0 && number != chain_type {
+            let problem = format_args!("is {chain_type}, and `type_id` of the chain's first job is {number}");
+            self.note("chain_type_id", problem);
+        }
+    }
+
+    fn status(&mut self, index: usize) -> JobStatus {
+        if self.is_without_state {
+            return JobStatus::Dead;
+        }
+        let number = self.get(index, "status");
+        status(number).unwrap_or_else(|| {
+            self.note("status", format_args!("is {number}, which is no status"));
+            JobStatus::Dead
+        })
+    }
+
+    /// Attempt, time and message of a failure, from column `from` on.
+    pub(crate) fn failure(&mut self, from: usize) -> Option<AttemptError> {
+        let at = self.get::<Option<i64>>(from + 1, "failure.at")?;
+        Some(AttemptError {
+            attempt: self.small(from, "failure.attempt"),
+            at: Timestamp::from_micros(at),
+            message: self.get(from + 2, "failure.message"),
+        })
+    }
+}
+
 /// Decodes rows that begin with the columns of [`JOB`].
 pub(crate) async fn jobs(session: &mut Session<'_>, core: &Core, rows: &[PgRow]) -> Result<Vec<StoredJob>, StateError> {
-    let mut numbers = Vec::with_capacity(rows.len() * 2);
+    core.name_types(session, numbers(rows, [1, 3, JOB_COLUMNS - 1])).await?;
+    let mut names = Names::new(core);
+    rows.iter().map(|row| job(&mut names, row)).collect()
+}
+
+/// The numbers of types in these columns, as far as they can be read.
+fn numbers(rows: &[PgRow], columns: [usize; 3]) -> Vec<i32> {
+    let mut numbers = Vec::with_capacity(rows.len() * columns.len());
     for row in rows {
-        numbers.push(get(row, 1)?);
-        numbers.push(get(row, 3)?);
+        numbers.extend(columns.into_iter().filter_map(|column| get::<i32>(row, column).ok()));
     }
-    core.name_types(session, numbers).await?;
-    rows.iter().map(|row| job(core, row)).collect()
+    numbers
 }
 
 /// Decodes one row whose types are known.
-pub(crate) fn job(core: &Core, row: &PgRow) -> Result<StoredJob, StateError> {
+fn job(names: &mut Names<'_>, row: &PgRow) -> Result<StoredJob, StateError> {
     let id = JobId::from_uuid(get(row, 0)?);
-    let status = status(get(row, 7)?).ok_or_else(|| corrupt(format!("job {id} has an unknown status")))?;
-    let place = Place::from_number(get(row, 27)?).ok_or_else(|| corrupt(format!("job {id} is nowhere")))?;
-    let lease = match get::<Option<Uuid>>(row, 22)? {
-        Some(fence) => Some(Lease {
-            owner: WorkerId::new(get::<&str>(row, 20)?),
-            until: Timestamp::from_micros(get(row, 21)?),
-            fence: Fence::from_uuid(fence),
-        }),
-        None => None,
+    let mut columns = Columns::of(row);
+    let place = match get::<Option<i32>>(row, 27)? {
+        Some(number) => Place::from_number(number).ok_or_else(|| {
+            corrupt(format!(
+                "the statement gave job {id} a place that does not exist: {number}"
+            ))
+        })?,
+        // Only reads by id find such a job, and it is only shown.
+        None => {
+            columns.without_state();
+            Place::Stopped
+        }
     };
-    let job = JobRecord {
-        id,
-        type_name: type_name(core, row, 1)?,
-        chain_id: ChainId::from_uuid(get(row, 2)?),
-        chain_type: type_name(core, row, 3)?,
-        chain_index: small(row, 4)?,
-        input: Payload::from_text(get::<&str>(row, 5)?),
-        output: get::<Option<&str>>(row, 6)?.map(Payload::from_text),
-        status,
-        priority: get(row, 8)?,
-        attempt: small(row, 9)?,
-        claims: small(row, 10)?,
-        max_attempts: get::<Option<i64>>(row, 11)?.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
-        created_at: Timestamp::from_micros(get(row, 12)?),
-        scheduled_at: Timestamp::from_micros(get(row, 13)?),
-        started_at: time(row, 14)?,
-        ended_at: time(row, 15)?,
-        completed_by: get::<Option<&str>>(row, 16)?.map(WorkerId::new),
-        last_error: failure(row, 17)?,
-        lease,
-        deduplication_key: get(row, 23)?,
-        trace_context: get(row, 24)?,
-    };
-    Ok(StoredJob {
-        job,
-        type_number: get(row, 1)?,
-        chain_type_number: get(row, 3)?,
-        keyed: get(row, 25)?,
-        blockers: small(row, 26)?,
+    let (number, chain_type_number): (i32, i32) = (columns.get(1, "type_id"), columns.get(3, "chain_type_id"));
+    let type_number = columns.get::<Option<i32>>(JOB_COLUMNS - 1, "type_id").unwrap_or(number);
+    let lease = columns.get::<Option<Uuid>>(22, "fence").map(|fence| Lease {
+        owner: WorkerId::new(columns.get::<&str>(20, "owner")),
+        until: columns.time(21, "leased_until"),
+        fence: Fence::from_uuid(fence),
+    });
+    let mut stored = StoredJob {
+        job: JobRecord {
+            id,
+            type_name: columns.queue_name(names, 1, JOB_COLUMNS - 1, place.quoted()),
+            chain_id: ChainId::from_uuid(columns.get(2, "chain_id")),
+            chain_type: columns.type_name(names, 3, "chain_type_id"),
+            chain_index: columns.small(4, "chain_index"),
+            input: columns.payload(5, "input"),
+            output: columns.get::<Option<&str>>(6, "output").map(Payload::from_text),
+            status: columns.status(7),
+            priority: columns.get(8, "priority"),
+            attempt: columns.small(9, "attempt"),
+            claims: columns.small(10, "claims"),
+            max_attempts: columns.max_attempts(11),
+            created_at: columns.time(12, "created_at"),
+            scheduled_at: columns.time(13, "scheduled_at"),
+            started_at: columns.optional_time(14, "started_at"),
+            ended_at: columns.optional_time(15, "ended_at"),
+            completed_by: columns.get::<Option<&str>>(16, "completed_by").map(WorkerId::new),
+            last_error: columns.failure(17),
+            lease,
+            deduplication_key: columns.get(23, "dedup_key"),
+            trace_context: columns.get(24, "trace_context"),
+            unreadable: None,
+        },
+        type_number,
+        chain_type_number,
+        keyed: columns.get(25, "keyed"),
+        blockers: columns.small(26, "blockers"),
         place,
-        awaited: get(row, 28)?,
-        settled_fence: get(row, 29)?,
-        chain_created_at: Timestamp::from_micros(get(row, 30)?),
-        remaining: get(row, 31)?,
-    })
+        awaited: columns.get(28, "awaited"),
+        settled_fence: columns.get(29, "settled_fence"),
+        chain_created_at: columns.time(30, "chain_created_at"),
+        remaining: columns.get(31, "remaining"),
+    };
+    columns.compare_chain_type(stored.job.chain_index, number, chain_type_number);
+    stored.job.unreadable = columns.problem();
+    Ok(stored)
 }
 
 /// The latest job of the chain that starts with `f`, as `j`. `f` must stand before it in the `FROM` list.
@@ -168,10 +338,10 @@ pub(crate) const LATEST: &str = "LATERAL (SELECT coalesce((SELECT n.id FROM {sch
 /// The columns of a chain, in the order in which [`chains`] reads them: `f` is its first job, `j` its latest one, `s`
 /// and `e` the latter's [`STATE`] and [`FAILURE`].
 pub(crate) const CHAIN: &str = "f.id, f.type_id, f.input, s.status, s.output, j.id, j.type_id, j.chain_index, \
-     f.created_at, s.ended_at, e.attempt, e.at, e.message, f.dedup_key, f.trace_context";
+     f.created_at, s.ended_at, e.attempt, e.at, e.message, f.dedup_key, f.trace_context, s.type_id, f.chain_type_id";
 
 /// How many columns [`CHAIN`] has; what a query adds comes after them.
-pub(crate) const CHAIN_COLUMNS: usize = 15;
+pub(crate) const CHAIN_COLUMNS: usize = 17;
 
 /// Decodes rows that begin with the columns of [`CHAIN`].
 pub(crate) async fn chains(
@@ -179,63 +349,42 @@ pub(crate) async fn chains(
     core: &Core,
     rows: &[PgRow],
 ) -> Result<Vec<ChainRecord>, StateError> {
-    let mut numbers = Vec::with_capacity(rows.len() * 2);
-    for row in rows {
-        numbers.push(get(row, 1)?);
-        numbers.push(get(row, 6)?);
-    }
-    core.name_types(session, numbers).await?;
-    rows.iter().map(|row| chain(core, row)).collect()
+    core.name_types(session, numbers(rows, [1, 6, 15])).await?;
+    let mut names = Names::new(core);
+    rows.iter().map(|row| chain(&mut names, row)).collect()
 }
 
-fn chain(core: &Core, row: &PgRow) -> Result<ChainRecord, StateError> {
+fn chain(names: &mut Names<'_>, row: &PgRow) -> Result<ChainRecord, StateError> {
     let id = ChainId::from_uuid(get(row, 0)?);
-    let status = status(get(row, 3)?).ok_or_else(|| corrupt(format!("chain {id} has an unknown status")))?;
-    Ok(ChainRecord {
+    let mut columns = Columns::of(row);
+    if get::<Option<i32>>(row, 3)?.is_none() {
+        columns.without_state();
+    }
+    let mut chain = ChainRecord {
         id,
-        type_name: type_name(core, row, 1)?,
-        input: Payload::from_text(get::<&str>(row, 2)?),
-        status,
-        output: get::<Option<&str>>(row, 4)?.map(Payload::from_text),
-        latest_job: JobId::from_uuid(get(row, 5)?),
-        latest_type: type_name(core, row, 6)?,
-        length: small(row, 7)?.saturating_add(1),
-        created_at: Timestamp::from_micros(get(row, 8)?),
-        ended_at: time(row, 9)?,
-        last_error: failure(row, 10)?,
-        deduplication_key: get(row, 13)?,
-        trace_context: get(row, 14)?,
-    })
-}
-
-/// Attempt, time and message of a failure, from column `from` on.
-pub(crate) fn failure(row: &PgRow, from: usize) -> Result<Option<AttemptError>, StateError> {
-    let Some(at) = get::<Option<i64>>(row, from + 1)? else {
-        return Ok(None);
+        type_name: columns.type_name(names, 1, "type_id"),
+        input: columns.payload(2, "input"),
+        status: columns.status(3),
+        output: columns.get::<Option<&str>>(4, "output").map(Payload::from_text),
+        latest_job: JobId::from_uuid(columns.get(5, "id")),
+        latest_type: columns.queue_name(names, 6, 15, "the table of its state"),
+        length: columns.small(7, "chain_index").saturating_add(1),
+        created_at: columns.time(8, "created_at"),
+        ended_at: columns.optional_time(9, "ended_at"),
+        last_error: columns.failure(10),
+        deduplication_key: columns.get(13, "dedup_key"),
+        trace_context: columns.get(14, "trace_context"),
+        unreadable: None,
     };
-    Ok(Some(AttemptError {
-        attempt: small(row, from)?,
-        at: Timestamp::from_micros(at),
-        message: get(row, from + 2)?,
-    }))
-}
-
-fn type_name(core: &Core, row: &PgRow, index: usize) -> Result<TypeName, StateError> {
-    let number = get(row, index)?;
-    core.types
-        .name(number)
-        .ok_or_else(|| corrupt(format!("there is no job type with the number {number}")))
+    let (number, chain_type) = (columns.get(1, "type_id"), columns.get(16, "chain_type_id"));
+    columns.compare_chain_type(0, number, chain_type);
+    chain.unreadable = columns.problem();
+    Ok(chain)
 }
 
 pub(crate) fn get<'r, T: Decode<'r, Postgres>>(row: &'r PgRow, index: usize) -> Result<T, StateError> {
     // Unchecked: the statements are ours and so are the tables, and checking every column of every row costs.
     row.try_get_unchecked(index).map_err(translate)
-}
-
-/// A number that is never negative.
-pub(crate) fn small(row: &PgRow, index: usize) -> Result<u32, StateError> {
-    let number = get::<i32>(row, index)?;
-    u32::try_from(number).map_err(|_| corrupt(format!("column {index} holds {number}, which is out of range")))
 }
 
 pub(crate) fn time(row: &PgRow, index: usize) -> Result<Option<Timestamp>, StateError> {

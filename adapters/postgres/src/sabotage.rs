@@ -1,5 +1,9 @@
-//! Bugs that can be switched on in debug builds, so that the torture can show that it finds them: with the environment
-//! variable `QUEUERT_SABOTAGE` and the name of one. A release build has no such switches.
+//! Bugs that can be switched on in the repository's own debug builds, so that the torture can show that it finds them: with
+//! the environment variable `QUEUERT_SABOTAGE` and the name of one.
+
+/// Whether the switches were compiled in: only in debug builds inside the repository, whose `.cargo/config.toml` sets this
+/// variable for the compiler. The users' builds never read the environment.
+const BUILT: bool = cfg!(debug_assertions) && option_env!("QUEUERT_SABOTAGE_BUILD").is_some();
 
 /// A bug to switch on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +17,15 @@ pub(crate) enum Bug {
     Listener,
     /// A key is looked up, and nothing keeps two starters from not finding it at the same time.
     Deduplication,
+    /// A new type gets the next number, and nobody checks that the database still has the types that a process knows.
+    Types,
 }
 
 impl Bug {
-    #[cfg(debug_assertions)]
     pub(crate) fn is_on(self) -> bool {
+        if !BUILT {
+            return false;
+        }
         static ON: std::sync::LazyLock<Option<String>> =
             std::sync::LazyLock::new(|| std::env::var("QUEUERT_SABOTAGE").ok());
         let name = match self {
@@ -25,13 +33,8 @@ impl Bug {
             Self::Unblocking => "unblocking",
             Self::Listener => "listener",
             Self::Deduplication => "deduplication",
+            Self::Types => "types",
         };
         ON.as_deref() == Some(name)
-    }
-
-    /// Never.
-    #[cfg(not(debug_assertions))]
-    pub(crate) const fn is_on(self) -> bool {
-        false
     }
 }

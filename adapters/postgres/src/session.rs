@@ -19,6 +19,9 @@ pub(crate) struct Session<'c> {
     prepared_calls: bool,
     /// Whether locks are waited for.
     pub(crate) waits: bool,
+    /// Whether it is the caller's, whose statements may have ended the transaction: the first statement of a verb that
+    /// tells the time or ends an attempt fails then ([`IN_TRANSACTION`](crate::transaction::IN_TRANSACTION)).
+    pub(crate) guarded: bool,
 }
 
 impl<'c> Session<'c> {
@@ -29,6 +32,15 @@ impl<'c> Session<'c> {
             prepared: false,
             prepared_calls: false,
             waits: true,
+            guarded: true,
+        }
+    }
+
+    /// On a connection of the caller, for what makes no sense outside of a transaction but does no harm there.
+    pub(crate) fn unguarded(connection: &'c mut PgConnection) -> Self {
+        Self {
+            guarded: false,
+            ..Self::of_caller(connection)
         }
     }
 
@@ -47,6 +59,7 @@ impl<'c> Session<'c> {
             prepared,
             prepared_calls: prepared,
             waits: true,
+            guarded: false,
         }
     }
 
@@ -74,6 +87,12 @@ impl<'c> Session<'c> {
             .fetch_all(&mut *self.connection)
             .await
             .map_err(translate)
+    }
+
+    /// How many rows were written, with Postgres's own error.
+    pub(crate) async fn try_execute(&mut self, query: Query) -> Result<u64, sqlx::Error> {
+        let executed = query.persistent(self.prepared).execute(&mut *self.connection).await?;
+        Ok(executed.rows_affected())
     }
 
     pub(crate) async fn execute(&mut self, query: Query) -> Result<(), StateError> {

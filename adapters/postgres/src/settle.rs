@@ -13,9 +13,11 @@ use crate::core::Core;
 use crate::create::writable;
 use crate::error::{corrupt, has_code, translate};
 use crate::finish::{Finish, Finished, finish_many, finish_one, once};
+use crate::recall::{is_repeated, recall, recall_alone};
 use crate::session::Session;
 use crate::settle_batch::{Answer, Item, divide, next, settle_batch};
 use crate::settle_statement::{Locking, PATIENCE};
+use crate::snapshot;
 use crate::together::{finish_together, settle_singly};
 use crate::transaction::Work;
 
@@ -59,7 +61,12 @@ pub(crate) async fn settle(
             }
         }
     }
-    in_order(settlements, answers)
+    if is_repeated(&answers) {
+        Box::pin(recall(session, core, settlements, &mut answers)).await?;
+    }
+    let settled = in_order(settlements, answers)?;
+    snapshot::confirm_settled(session, core, settlements, &settled).await?;
+    Ok(settled)
 }
 
 /// Most of what is settled in a transaction of the caller's is the end of one attempt. `None` if it is something else, or
@@ -90,9 +97,8 @@ pub(crate) async fn settle_alone(
     core.intern_alone(access, unknown).await?;
     let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
     if let Err(error) = settle_parts(access, core, settlements, &mut answers).await {
-        // What has committed has an answer that nobody could give again: who it unblocked, and what was handed over. So if
-        // trying again may help, the rest is tried again. What cannot be written must be told, for the caller to part
-        // with it.
+        // What has committed is answered at once, and if trying again may help, the rest is tried again. What cannot be
+        // written must be told, for the caller to part with it: the rest is asked for again then, and repeated.
         let committed = |answer: &Option<Settled>| !matches!(answer, None | Some(Settled::Busy));
         let may_pass = matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict);
         if !may_pass || !answers.iter().any(committed) {
@@ -101,6 +107,10 @@ pub(crate) async fn settle_alone(
         for answer in &mut answers {
             answer.get_or_insert(Settled::Busy);
         }
+    }
+    // Boxed: it is rare, and every settlement would carry it.
+    if is_repeated(&answers) {
+        Box::pin(recall_alone(access, core, settlements, &mut answers)).await?;
     }
     in_order(settlements, answers)
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Settled, Settlement};
+use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Repeated, Settled, Settlement};
 use queuert::{Fence, JobStatus, Schedule, StateError, Timestamp};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -16,6 +16,7 @@ use crate::lease::{Standing, held, standings};
 use crate::row;
 use crate::session::{Session, query};
 use crate::settle_statement::{BURY, CONTINUE, FINISH, Locking, Parameter, RELEASE, RETRY, SNOOZE, Shape};
+use crate::types::Expected;
 
 /// A settlement by an attempt that may go through the statement for batches.
 #[derive(Clone, Copy)]
@@ -103,12 +104,19 @@ pub(crate) async fn settle_batch(
     if items.is_empty() {
         return Ok(Ok(Vec::new()));
     }
-    let statement = match bind(core, locking, items) {
-        Ok(statement) => statement,
-        Err(error) => return Ok(Err(error)),
-    };
-    let rows = session.try_fetch(statement).await?;
-    Ok(answer_batch(session, core, items, &rows).await)
+    let next_types = || items.iter().filter_map(|item| Some(&next(item.settlement)?.type_name));
+    let mut expected = core.expected(next_types());
+    loop {
+        let rows = session.try_fetch(bind(core, locking, items, &expected)).await?;
+        let known = rows.first().map(|found| row::get::<bool>(found, 2)).transpose();
+        if expected.names.is_empty() || !matches!(known, Ok(Some(false))) {
+            return Ok(answer_batch(session, core, items, &rows).await);
+        }
+        // Once they are there, nothing is left to check: the caller's snapshot may be too old to see them.
+        if let Err(error) = core.intern_again(std::mem::take(&mut expected)).await {
+            return Ok(Err(error));
+        }
+    }
 }
 
 async fn answer_batch(
@@ -166,7 +174,7 @@ fn explain(item: &Item<'_>, standing: Option<&Standing>, next_taken: Option<&New
     match held(standing, item.fence) {
         Err(reason) => match standing {
             Some(standing) if standing.settled_fence == Some(item.fence.as_uuid()) => {
-                Answer::Settled(Settled::Repeated(standing.status))
+                Answer::Settled(Settled::Repeated(Repeated::new(standing.status)))
             }
             _ => Answer::Settled(Settled::Lost(reason)),
         },
@@ -178,7 +186,7 @@ fn explain(item: &Item<'_>, standing: Option<&Standing>, next_taken: Option<&New
     }
 }
 
-fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::session::Query, StateError> {
+fn bind(core: &Core, locking: Locking, items: &[Item<'_>], expected: &Expected) -> crate::session::Query {
     let each = |item: &Item<'_>| next(item.settlement).and_then(handed_over);
     let kinds: Vec<i16> = items.iter().map(Item::kind).collect();
     let hands_over = items.iter().any(|item| each(item).is_some());
@@ -198,10 +206,12 @@ fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::sess
             Parameter::Times => statement.bind(schedules().map(|(time, _)| time).collect::<Vec<_>>()),
             Parameter::Delays => statement.bind(schedules().map(|(_, delay)| delay).collect::<Vec<_>>()),
             Parameter::Step => statement.bind(core.step()),
+            Parameter::KnownNumbers => statement.bind(expected.numbers.clone()),
+            Parameter::KnownNames => statement.bind(expected.names.clone()),
             Parameter::NextIds => statement.bind(next().map(|next| Some(next?.id.as_uuid())).collect::<Vec<_>>()),
             Parameter::NextTypes => {
-                let types = next().map(|next| next.map(|next| core.type_number(&next.type_name)).transpose());
-                statement.bind(types.collect::<Result<Vec<_>, _>>()?)
+                let types = next().map(|next| next.map(|next| core.type_number(&next.type_name)));
+                statement.bind(types.collect::<Vec<_>>())
             }
             Parameter::NextPriorities => statement.bind(next().map(|next| Some(next?.priority)).collect::<Vec<_>>()),
             Parameter::NextMaxAttempts => {
@@ -215,7 +225,7 @@ fn bind(core: &Core, locking: Locking, items: &[Item<'_>]) -> Result<crate::sess
             Parameter::NextLeases => statement.bind(collect(items, |item| Some(micros(each(item)?.lease)))),
         };
     }
-    Ok(statement)
+    statement
 }
 
 fn collect<'a, T>(items: &[Item<'a>], of: impl Fn(&Item<'a>) -> T) -> Vec<T> {

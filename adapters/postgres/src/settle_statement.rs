@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::core::CLOCK;
+use crate::core::{CLOCK, idle_until};
 use crate::create::scheduled;
 use crate::sabotage::Bug;
+use crate::transaction::in_transaction;
+use crate::types::KNOWN;
 
 /// How long a batch waits for a lock before it passes over the row. Nobody who is at work has one for longer: a renewal,
 /// a sweep or the start of a dependant is over after a few round trips and a write to the disk. And it is as long as a
@@ -28,7 +30,7 @@ pub(crate) struct Shape {
 /// What becomes of a row that another transaction has locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Locking {
-    /// It is waited for.
+    /// It is waited for: in the caller's transaction, and an error if that has ended.
     #[default]
     Wait,
     /// It is passed over.
@@ -69,6 +71,9 @@ pub(crate) enum Parameter {
     NextLeases,
     /// The ageing step, one for all.
     Step,
+    /// The types of all next jobs, each once, and their names: the statement does nothing unless the database has them.
+    KnownNumbers,
+    KnownNames,
 }
 
 impl Parameter {
@@ -92,14 +97,11 @@ impl Parameter {
             Self::NextFences => ("uuid[]", Some("next_fence")),
             Self::NextLeases => ("bigint[]", Some("next_lease")),
             Self::Step => ("bigint", None),
+            Self::KnownNumbers => ("integer[]", None),
+            Self::KnownNames => ("text[]", None),
         }
     }
 }
-
-/// What a row of `running` has of its chain, unless a process of an earlier version has written it: then the job is asked.
-const CHAIN_CREATED_AT: &str =
-    "coalesce(f.chain_created_at, (SELECT j.chain_created_at FROM {schema}.job AS j WHERE j.id = f.id))";
-const CHAIN_TYPE: &str = "coalesce(f.chain_type_id, (SELECT j.chain_type_id FROM {schema}.job AS j WHERE j.id = f.id))";
 
 impl Shape {
     pub(crate) fn of(kinds: &[i16], hands_over: bool, one_worker: bool, locking: Locking) -> Self {
@@ -153,6 +155,8 @@ impl Shape {
                     NextMaxAttempts,
                     NextTraces,
                     NextInputs,
+                    KnownNumbers,
+                    KnownNames,
                 ],
             ),
             (self.hands_over, &[NextFences, NextLeases]),
@@ -175,7 +179,8 @@ impl Shape {
         }
     }
 
-    /// Takes what [`Shape::parameters`] says. One row: the jobs that were settled, and the time.
+    /// Takes what [`Shape::parameters`] says. One row: the jobs that were settled, the time, and whether
+    /// the database has the types of the next jobs; if not, nothing was done.
     ///
     /// What an awaited chain's end has to do is not in here: the mark is on the row that is deleted, so it cannot be
     /// missed. Everything hangs on what the deletion returns, but for next jobs: they are written before the old ones are
@@ -197,7 +202,17 @@ impl Shape {
         let (arrays, columns) = (arrays.join(", "), columns.join(", "));
         let timeout = match self.locking {
             Locking::Fail => format!("set_config('lock_timeout', '{}ms', true)", PATIENCE.as_millis()),
-            _ => "''".to_owned(),
+            // In the transaction of an attempt.
+            Locking::Wait => {
+                let idle = format!(
+                    "(SELECT CASE WHEN count(*) > 0 THEN {} ELSE '' END FROM unnest({}) AS u(id) CROSS JOIN LATERAL (\
+                     SELECT r.leased_until FROM {{schema}}.running AS r WHERE r.id = u.id OFFSET 0) AS r)",
+                    idle_until("min(r.leased_until)"),
+                    self.bound(Parameter::Jobs)
+                );
+                in_transaction(&idle, "text")
+            }
+            Locking::Skip => "''".to_owned(),
         };
         let held = match Bug::Fencing.is_on() {
             false => "r.id = ANY (ARRAY[a.id]) AND r.fence = a.fence",
@@ -215,7 +230,14 @@ impl Shape {
             true => format!("{held} AND NOT ({finishes} AND r.awaited)"),
             false => held.to_owned(),
         };
-        let mut text = format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout), ");
+        let known = match self.continues {
+            true => KNOWN
+                .replace("{numbers}", &self.bound(Parameter::KnownNumbers))
+                .replace("{names}", &self.bound(Parameter::KnownNames)),
+            false => "true".to_owned(),
+        };
+        let mut text =
+            format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout, {known} AS known), ");
         let mut source = format!("unnest({arrays}) AS a({columns})");
         let may_fail = self.locking == Locking::Fail;
         if self.locking == Locking::Skip || (self.continues && !may_fail) {
@@ -225,7 +247,8 @@ impl Shape {
             };
             text.push_str(&format!(
                 "l AS MATERIALIZED (SELECT a.* FROM {source} CROSS JOIN LATERAL (\
-                 SELECT 1 FROM {{schema}}.running AS r WHERE {mine} FOR UPDATE{skip}) AS x), "
+                 SELECT 1 FROM {{schema}}.running AS r WHERE {mine} FOR UPDATE{skip}) AS x \
+                 WHERE (SELECT known FROM clock)), "
             ));
             source = "l AS a".to_owned();
         }
@@ -253,12 +276,16 @@ impl Shape {
             true => format!(", {} AS next_at", scheduled("a", CLOCK)),
             false => String::new(),
         };
+        let rank = match self.gives_back {
+            true => ", r.rank",
+            false => "",
+        };
         // The condition on the clock is checked before any row is read, so that the timeout is in force by then.
         text.push_str(&format!(
             "f AS (DELETE FROM {{schema}}.running AS r USING {source} \
-             WHERE {mine} AND (SELECT timeout FROM clock) IS NOT NULL \
+             WHERE {mine} AND (SELECT known AND timeout IS NOT NULL FROM clock) \
              RETURNING r.id, r.scheduled_at, r.started_at, r.type_id, r.attempt, r.claims, r.priority, r.awaited, \
-             r.keyed, r.chain_type_id, r.chain_created_at{given}{next_at}), "
+             r.keyed, r.chain_type_id, r.chain_created_at{rank}{given}{next_at}), "
         ));
         if self.continues && may_fail {
             text.push_str(&format!("n AS ({} WHERE {continues}), ", next_jobs("f AS a")));
@@ -276,7 +303,7 @@ impl Shape {
             text.push_str(&format!(
                 "result AS (INSERT INTO {{schema}}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
                  attempt, claims, final, started_at, settled_fence, completed_by, output) \
-                 SELECT f.id, {CLOCK}, {CHAIN_CREATED_AT}, f.scheduled_at, {CHAIN_TYPE}, f.attempt, f.claims, {last}, \
+                 SELECT f.id, {CLOCK}, f.chain_created_at, f.scheduled_at, f.chain_type_id, f.attempt, f.claims, {last}, \
                  f.started_at, f.fence, {worker}, {output} FROM f WHERE {}), ",
                 self.is("0, 1")
             ));
@@ -305,14 +332,14 @@ impl Shape {
                 "f.next_id, f.next_at, f.next_type, 0, 0, f.next_priority, f.awaited, NULL::bigint, NULL::uuid",
                 &which,
                 "f.next_at",
-                &format!("f.next_priority * {step}"),
+                &format!("f.next_at - f.next_priority * {step}"),
             ));
         }
         if self.gives_back {
             // What is released keeps its place.
-            let at = "CASE WHEN f.kind = 4 THEN f.scheduled_at ELSE f.next_at END";
+            let at = "CASE WHEN f.kind = 4 THEN greatest(f.scheduled_at, 0) ELSE f.next_at END";
             let columns = format!(
-                "f.id, {at}, f.type_id, CASE WHEN f.kind = 2 THEN f.attempt ELSE greatest(f.attempt - 1, 0) END, f.claims, \
+                "f.id, {at}, f.type_id, CASE WHEN f.kind = 2 THEN f.attempt ELSE greatest(f.attempt, 1) - 1 END, f.claims, \
                  f.priority, f.awaited, f.started_at, f.fence"
             );
             text.push_str(&pending(
@@ -320,15 +347,18 @@ impl Shape {
                 &columns,
                 "f.kind IN (2, 4, 5)",
                 at,
-                &format!("f.priority * {step}"),
+                &format!(
+                    "CASE WHEN f.kind = 4 THEN coalesce(f.rank, f.scheduled_at - f.priority * {step}) \
+                     ELSE f.next_at - f.priority * {step} END"
+                ),
             ));
         }
         if self.buries {
             text.push_str(&format!(
                 "stopped AS (INSERT INTO {{schema}}.stopped (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
-                 attempt, claims, status, awaited, started_at, settled_fence) \
-                 SELECT f.id, {CLOCK}, {CHAIN_CREATED_AT}, f.scheduled_at, {CHAIN_TYPE}, f.attempt, f.claims, 4, f.awaited, \
-                 f.started_at, f.fence FROM f WHERE f.kind = 3), "
+                 attempt, claims, status, awaited, started_at, settled_fence, type_id) \
+                 SELECT f.id, {CLOCK}, f.chain_created_at, f.scheduled_at, f.chain_type_id, f.attempt, f.claims, 4, f.awaited, \
+                 f.started_at, f.fence, f.type_id FROM f WHERE f.kind = 3), "
             ));
         }
         if self.buries || self.gives_back {
@@ -344,13 +374,13 @@ impl Shape {
                 "key AS (DELETE FROM {{schema}}.open_key AS k WHERE k.chain_id = ANY (ARRAY(\
                  SELECT j.chain_id FROM f CROSS JOIN LATERAL (\
                  SELECT j.chain_id, j.keyed FROM {{schema}}.job AS j WHERE j.id = f.id OFFSET 0) AS j \
-                 WHERE f.keyed IS NOT FALSE AND j.keyed AND {}))), ",
+                 WHERE f.keyed AND j.keyed AND {}))), ",
                 self.is("0, 3")
             ));
         }
         text.truncate(text.len() - 2);
         // One row for all of them: a row each would cost the server and the process more than all else in the answer.
-        text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now FROM clock");
+        text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now, clock.known FROM clock");
         text
     }
 }
@@ -367,11 +397,11 @@ fn next_jobs(items: &str) -> String {
 }
 
 /// The two tables of pending jobs, fed from `f`.
-fn pending(name: &str, columns: &str, which: &str, at: &str, advance: &str) -> String {
+fn pending(name: &str, columns: &str, which: &str, at: &str, rank: &str) -> String {
     let names = "id, scheduled_at, type_id, attempt, claims, priority, awaited, started_at, settled_fence";
     format!(
         "{name}_later AS (INSERT INTO {{schema}}.later ({names}) SELECT {columns} FROM f WHERE {which} AND {at} > {CLOCK}), \
-         {name}_ready AS (INSERT INTO {{schema}}.ready ({names}, rank) SELECT {columns}, {at} - {advance} FROM f \
+         {name}_ready AS (INSERT INTO {{schema}}.ready ({names}, rank) SELECT {columns}, {rank} FROM f \
          WHERE {which} AND {at} <= {CLOCK}), "
     )
 }

@@ -7,14 +7,15 @@ use queuert::adapter::{
     QueueSample, ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter,
     StoppedChain,
 };
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind};
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tokio::time::Instant;
 
 use crate::connect::Access;
 use crate::core::Core;
 use crate::create::Patience;
-use crate::error::translate;
+use crate::error::{corrupt, translate};
+use crate::lifeline::Lifeline;
 use crate::maintain::Upkeep;
 use crate::migrate::{self, Migration};
 use crate::options::PostgresOptions;
@@ -22,7 +23,7 @@ use crate::presence::Presence;
 use crate::session::Session;
 use crate::starts::{self, Answer, Starts, Way};
 use crate::transaction::{PostgresTransaction, Work};
-use crate::{claim, create, lease, operate, query, settle};
+use crate::{claim, create, lease, operate, query, settle, snapshot, transaction, watermark};
 
 /// Keeps jobs and chains in a Postgres database. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -35,12 +36,17 @@ pub(crate) struct Inner {
     core: Arc<Core>,
     access: Access,
     upkeep: Upkeep,
-    /// `None` where the sessions may be somebody else's in the next moment.
-    presence: Option<Presence>,
+    /// Of a store that was opened without a pooler.
+    presence: Option<Arc<Presence>>,
     pub(crate) starts: Starts,
 }
 
 impl Inner {
+    /// `None` where the sessions may be somebody else's in the next moment.
+    fn presence(&self) -> Option<&Presence> {
+        self.presence.as_deref().filter(|presence| !presence.is_pooled())
+    }
+
     /// Starts chains that have neither keys nor blockers in one statement; `None` if an id is taken, and nothing was
     /// done.
     pub(crate) async fn start_simply(
@@ -90,7 +96,11 @@ macro_rules! atomic {
     ($state:ident, $within:ident, |$session:ident| $verb:expr) => {{
         if let Some(connection) = $within {
             let $session = &mut Session::of_caller(connection);
-            return $verb.await;
+            let answer = $verb.await?;
+            if let Err(refusal) = &answer {
+                snapshot::confirm_refusal($session, &$state.inner.core, refusal).await?;
+            }
+            return Ok(answer);
         }
         let mut deadlocks = 0;
         loop {
@@ -182,6 +192,22 @@ impl PostgresState {
         &self.inner.access.pool
     }
 
+    /// The name of the schema that holds its tables.
+    pub fn schema(&self) -> &str {
+        &self.inner.core.schema
+    }
+
+    /// The session by which other processes know that this one lives, if there is no pooler.
+    pub(crate) fn lifeline(&self) -> Option<Arc<Lifeline>> {
+        self.inner.presence().map(Presence::lifeline)
+    }
+
+    /// What this handle knows of other processes, if there is no pooler.
+    pub(crate) fn presence(&self) -> Option<&Arc<Presence>> {
+        let presence = self.inner.presence.as_ref();
+        presence.filter(|presence| !presence.is_pooled())
+    }
+
     /// Waits until the connections that are in use come back, and closes all of them. Handles that are left fail from
     /// now on. If it was made from a pool of the application's, that pool is closed.
     ///
@@ -193,6 +219,7 @@ impl PostgresState {
             presence.leave();
         }
         self.inner.access.pool.close().await;
+        self.inner.access.lanes.close_reserve().await;
     }
 
     pub(crate) fn with(core: Core, access: Access, upkeep: Upkeep, presence: Option<Presence>) -> Self {
@@ -201,7 +228,7 @@ impl PostgresState {
                 core: Arc::new(core),
                 access,
                 upkeep,
-                presence,
+                presence: presence.map(Arc::new),
                 starts: Starts::default(),
             }),
         }
@@ -238,6 +265,18 @@ impl StateAdapter for PostgresState {
         statement(connection, text).await
     }
 
+    async fn shield(&self, connection: &mut PgConnection) -> Result<(), StateError> {
+        transaction::shield(connection).await
+    }
+
+    async fn unshield(&self, connection: &mut PgConnection) -> Result<(), StateError> {
+        transaction::unshield(connection).await
+    }
+
+    fn undo_shielded(&self, connection: &mut PgConnection) {
+        transaction::undo_shielded(connection);
+    }
+
     async fn create_chains(
         &self,
         within: Option<&mut PgConnection>,
@@ -265,18 +304,14 @@ impl StateAdapter for PostgresState {
         if claim.types.is_empty() || claim.limit == 0 {
             return Ok(Claimed::default());
         }
-        let Inner {
-            core, access, presence, ..
-        } = &*self.inner;
+        let Inner { core, access, .. } = &*self.inner;
         let unknown = core.types.unknown(claim.types.iter().map(|claimed| &claimed.name));
         core.intern_alone(access, unknown).await?;
-        let claimed = claim::claim(access, core, claim).await?;
-        if let Some(presence) = presence
-            && !claimed.jobs.is_empty()
-        {
-            presence.enlist(&claim.worker, core, access);
+        // Before it has a job: if it dies with the first one, the others know whose that was.
+        if let Some(presence) = self.inner.presence() {
+            presence.enlist(&claim.worker, core, access).await;
         }
-        Ok(claimed)
+        claim::claim(access, core, claim).await
     }
 
     async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
@@ -296,12 +331,22 @@ impl StateAdapter for PostgresState {
         Ok(samples)
     }
 
-    async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
+    async fn renew_leases(
+        &self,
+        within: Option<&mut PgConnection>,
+        renewals: &[RenewLease],
+    ) -> Result<Vec<Renewal>, StateError> {
         if renewals.is_empty() {
             return Ok(Vec::new());
         }
-        let mut work = Work::single(&self.inner.access).await?;
-        let renewed = lease::renew(&mut work.session(), &self.inner.core, renewals).await?;
+        if let Some(connection) = within {
+            // Without the row of the process, which would stay locked until the commit, and the other renewals would wait for
+            // it. No reaper takes a job that the transaction has locked, whatever it thinks of the process.
+            return lease::renew(&mut Session::of_caller(connection), &self.inner.core, renewals, None).await;
+        }
+        let process = self.inner.presence.as_deref().map(Presence::key);
+        let mut work = Work::renewing(&self.inner.access).await?;
+        let renewed = lease::renew(&mut work.session(), &self.inner.core, renewals, process).await?;
         work.finish().await?;
         Ok(renewed)
     }
@@ -343,21 +388,19 @@ impl StateAdapter for PostgresState {
         let mut work = Work::single(&self.inner.access).await?;
         let expired = lease::has_expired(&mut work.session(), &self.inner.core, reap).await?;
         work.finish().await?;
-        let dead = self.inner.presence.as_ref().map(Presence::deaths).unwrap_or_default();
+        let dead = self.inner.presence().map(Presence::deaths).unwrap_or_default();
         if !expired && dead.is_empty() {
             return Ok(Vec::new());
         }
         let mut work = Work::atomic(&self.inner.access).await?;
-        let reaped = lease::reap(&mut work.session(), &self.inner.core, reap, &dead).await?;
+        let swept = lease::reap(&mut work.session(), &self.inner.core, reap, &dead).await?;
         work.finish().await?;
-        Ok(reaped)
+        Ok(swept.tell(&self.inner.core))
     }
 
     async fn owner_died(&self, since: Instant) {
-        let Inner {
-            core, access, presence, ..
-        } = &*self.inner;
-        match presence {
+        let Inner { core, access, .. } = &*self.inner;
+        match self.inner.presence() {
             Some(presence) => presence.death_since(since, core, access).await,
             None => std::future::pending().await,
         }
@@ -373,9 +416,18 @@ impl StateAdapter for PostgresState {
     }
 
     async fn lock_chain(&self, connection: &mut PgConnection, chain: ChainId) -> Result<Option<JobRecord>, StateError> {
-        let session = &mut Session::of_caller(connection);
+        let session = &mut Session::unguarded(connection);
         let mut locked = self.inner.core.lock_chains(session, [chain]).await?;
-        Ok(locked.latest.remove(&chain).map(|stored| stored.job))
+        if locked.damaged.contains_key(&chain) {
+            return Err(corrupt(format!(
+                "chain {chain} has lost the state of its latest job; delete the chain"
+            )));
+        }
+        let latest = locked.latest.remove(&chain).map(|stored| stored.job);
+        if latest.is_none() {
+            snapshot::confirm(session, &self.inner.core, vec![chain.as_uuid()]).await?;
+        }
+        Ok(latest)
     }
 
     async fn trigger_jobs(
@@ -480,6 +532,13 @@ impl StateAdapter for PostgresState {
             &self.inner.core,
             job
         ))
+    }
+
+    async fn watermark(&self) -> Result<Timestamp, StateError> {
+        let mut work = Work::single_for_client(&self.inner.access).await?;
+        let watermark = watermark::watermark(&mut work.session(), &self.inner.core).await?;
+        work.finish().await?;
+        Ok(watermark)
     }
 
     async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {

@@ -102,6 +102,9 @@ async fn finish(session: &mut Session<'_>, core: &Core, finishes: &[&Settlement]
             by.insert(edge.job, edge.chain);
         }
         let mut unblocked: HashMap<ChainId, Vec<_>> = HashMap::new();
+        let taken = taken
+            .iter()
+            .filter_map(|(job, edges)| Some((*job, *edges, by.get(job)?.as_uuid())));
         for free in unblock(session, core, taken).await? {
             if let Some(chain) = by.get(&free.job.as_uuid()) {
                 unblocked.entry(*chain).or_default().push(free);

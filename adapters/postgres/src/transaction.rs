@@ -1,15 +1,66 @@
 //! The caller's transactions, and the library's own work.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use queuert::{StateError, StateErrorKind};
-use sqlx::PgConnection;
+use sqlx::postgres::PgTransactionManager;
+use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx_core::transaction::TransactionManager;
 
 use crate::connect::{Access, Mode};
-use crate::error::translate;
+use crate::error::{misconfigured, translate};
 use crate::lanes::Lent;
 use crate::session::Session;
+
+/// Sets the mark of a transaction in which the library writes for the caller. It goes with the transaction, however that
+/// ends: a `COMMIT` or `ROLLBACK` of the caller's, of which neither sqlx nor this library hears, takes it away.
+pub(crate) const MARK: &str = "SET LOCAL queuert.transaction = 'open'";
+
+/// Whether the mark is there.
+pub(crate) const IN_TRANSACTION: &str = "current_setting('queuert.transaction', true) = 'open'";
+
+/// The name of a setting that does not exist: asking for it is an error, which [`translate`] knows.
+pub(crate) const ENDED: &str = "queuert.transaction_ended";
+
+/// An expression that has the value of another one in a transaction with the mark, and is an error elsewhere.
+pub(crate) fn in_transaction(value: &str, sql_type: &str) -> String {
+    format!("CASE WHEN {IN_TRANSACTION} THEN {value} ELSE current_setting('{ENDED}')::{sql_type} END")
+}
+
+/// Lets what a verb writes from now on be undone by [`undo_shielded`], on a connection whose transaction the caller
+/// commits.
+pub(crate) async fn shield(connection: &mut PgConnection) -> Result<(), StateError> {
+    if PgTransactionManager::get_transaction_depth(connection) == 0 {
+        return Err(misconfigured(
+            "the connection is in no transaction, or in one that was begun with a statement of which sqlx does not know, so a \
+             request that is dropped could not be undone; begin it with `pool.begin()` or `connection.begin()`",
+        ));
+    }
+    // Fails unless a transaction is open in which nothing has failed. One message.
+    let text = format!("SAVEPOINT queuert_shield; RELEASE SAVEPOINT queuert_shield; {MARK}");
+    sqlx::raw_sql(AssertSqlSafe(text))
+        .execute(&mut *connection)
+        .await
+        .map_err(translate)?;
+    // Dropped half way, this would have sqlx roll back the whole transaction, and the caller's commit would say that all is
+    // well. So it is not dropped then but forgotten, with the memory that it has: a savepoint with nothing in it stays.
+    let mut begin = ManuallyDrop::new(Box::pin(PgTransactionManager::begin(connection, None)));
+    let begun = begin.as_mut().await;
+    drop(ManuallyDrop::into_inner(begin));
+    begun.map_err(translate)
+}
+
+/// Keeps what was written since [`shield`].
+pub(crate) async fn unshield(connection: &mut PgConnection) -> Result<(), StateError> {
+    PgTransactionManager::commit(connection).await.map_err(translate)
+}
+
+/// Undoes what was written since [`shield`], before the next statement on the connection.
+pub(crate) fn undo_shielded(connection: &mut PgConnection) {
+    PgTransactionManager::start_rollback(connection);
+}
 
 /// An open transaction. Dereferences to sqlx's connection; dropped, it rolls back.
 pub struct PostgresTransaction {
@@ -23,10 +74,11 @@ pub struct PostgresTransaction {
 impl PostgresTransaction {
     pub(crate) async fn begin(access: &Access) -> Result<Self, StateError> {
         let mut inner = access.lanes.pass().await.map_err(translate)?;
-        inner.begin(access.begin_for_caller.clone()).await.map_err(translate)?;
+        let prepared_calls = access.mode() == Mode::Own;
+        inner.begin(access.begin_for_caller()).await.map_err(translate)?;
         Ok(Self {
             inner,
-            prepared_calls: access.mode == Mode::Own,
+            prepared_calls,
             proven: false,
         })
     }
@@ -52,9 +104,16 @@ impl PostgresTransaction {
         }
         // A transaction in which a statement has failed answers COMMIT with a rollback that looks like success. It
         // refuses every other statement, though, so there is no doubt about one that has just answered.
+        // Nor is there about one that the caller has ended with a statement: it has lost its mark.
         let alive = match self.proven {
             true => Ok(()),
-            false => sqlx::raw_sql("SELECT 1").execute(&mut *self.inner).await.map(drop),
+            false => {
+                let text = format!("SELECT {}", in_transaction("''", "text"));
+                sqlx::raw_sql(AssertSqlSafe(text))
+                    .execute(&mut *self.inner)
+                    .await
+                    .map(drop)
+            }
         };
         if let Err(error) = alive {
             // What comes of the rollback does not matter: if it fails the connection is lost, and with it the
@@ -107,7 +166,12 @@ pub(crate) struct Work {
 impl Work {
     /// For a verb of one statement, which commits by itself. Of the workers, as is [`atomic`](Self::atomic).
     pub(crate) async fn single(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.enter().await, access.mode == Mode::Guarded).await
+        Self::on(access, access.lanes.enter().await, false).await
+    }
+
+    /// The same for renewals, which wait for no connection that somebody else has.
+    pub(crate) async fn renewing(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.lanes.renew().await, false).await
     }
 
     /// For a verb of several statements.
@@ -117,22 +181,20 @@ impl Work {
 
     /// The same for what the client was asked for.
     pub(crate) async fn single_for_client(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.visit().await, access.mode == Mode::Guarded).await
+        Self::on(access, access.lanes.visit().await, false).await
     }
 
     pub(crate) async fn atomic_for_client(access: &Access) -> Result<Self, StateError> {
         Self::on(access, access.lanes.visit().await, true).await
     }
 
-    async fn on(access: &Access, lent: Result<Lent, sqlx::Error>, transaction: bool) -> Result<Self, StateError> {
+    async fn on(access: &Access, lent: Result<Lent, sqlx::Error>, atomic: bool) -> Result<Self, StateError> {
         let mut connection = lent.map_err(translate)?;
-        if transaction {
-            connection.begin(access.begin.clone()).await.map_err(translate)?;
+        let prepared = access.mode() == Mode::Own;
+        if atomic || !prepared {
+            connection.begin(access.begin_for_library()).await.map_err(translate)?;
         }
-        Ok(Self {
-            connection,
-            prepared: access.mode == Mode::Own,
-        })
+        Ok(Self { connection, prepared })
     }
 
     pub(crate) fn session(&mut self) -> Session<'_> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use queuert::JobId;
 use queuert::adapter::{NotifyAdapter, StateAdapter};
 use queuert_conformance::{Capabilities, PairFixture, StateFixture, state_conformance};
 use queuert_postgres::{PostgresNotify, PostgresState};
@@ -14,6 +15,9 @@ use sqlx::postgres::PgPoolOptions;
 use support::Schema;
 
 const AGEING_STEP: Duration = Duration::from_millis(200);
+
+/// What ends a transaction without the library. Postgres ends none by itself.
+const ENDS: [&str; 4] = ["ROLLBACK", "COMMIT", "ROLLBACK; BEGIN", "COMMIT; BEGIN"];
 
 /// Stores in schemas of their own.
 struct Postgres {
@@ -85,7 +89,11 @@ impl StateFixture for Postgres {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let all = Capabilities::none().concurrent_writers().poison().markers();
+        let all = Capabilities::none()
+            .concurrent_writers()
+            .poison()
+            .markers()
+            .ends(ENDS.len());
         // Behind a pool of the application's there may be a pooler, whose sessions outlive a process.
         match self.from_pool {
             false => all.owners(),
@@ -143,6 +151,62 @@ impl StateFixture for Postgres {
         assert!(failed.is_err(), "a division by zero fails");
     }
 
+    fn damages(&self) -> &'static [&'static str] {
+        &[
+            "job.chain_type_id = 7",
+            "job.chain_type_id = other",
+            "job.type_id = 7",
+            "job.type_id = other",
+            "job.max_attempts = -1",
+            "job.blockers = -1",
+            "state.attempt = -5",
+            "state.attempt = -2147483648",
+            "state.claims = -5",
+        ]
+    }
+
+    fn lease_damages(&self) -> &'static [&'static str] {
+        &["running.type_id = 7", "running.type_id = other"]
+    }
+
+    fn state_damages(&self) -> &'static [&'static str] {
+        &["state is deleted"]
+    }
+
+    /// Columns of the job itself are in `job`; what changes is in the table of its state, whichever that is. `other` is
+    /// another type, of which there are no jobs.
+    async fn damage(&self, _: &PostgresState, job: JobId, how: &str) {
+        let schema = self.schema();
+        let mut connection = schema.connection().await;
+        if how == "state is deleted" {
+            for table in ["ready", "later", "waiting", "running"] {
+                let delete = format!("DELETE FROM {{schema}}.{table} WHERE id = '{job}'");
+                schema.run(&mut connection, &delete).await;
+            }
+            return;
+        }
+        let (table, value) = how.split_once('.').expect("a table and a value");
+        let tables: &[&str] = match table {
+            "state" => &["ready", "later", "waiting", "running"],
+            "running" => &["running"],
+            _ => &["job"],
+        };
+        schema.run(&mut connection, &support::add_types(&["other"])).await;
+        let other = "(SELECT id FROM {schema}.job_type WHERE name = 'other')";
+        let value = value.replace("other", other);
+        for table in tables {
+            let update = format!("UPDATE {{schema}}.{table} SET {value} WHERE id = '{job}'");
+            schema.run(&mut connection, &update).await;
+        }
+    }
+
+    async fn end_transaction(&self, connection: &mut PgConnection, way: usize) {
+        sqlx::raw_sql(ENDS[way])
+            .execute(connection)
+            .await
+            .expect("the statement ends the transaction");
+    }
+
     async fn write_marker(&self, connection: &mut PgConnection, marker: &str) {
         let insert = format!("INSERT INTO {{schema}}.marker VALUES ('{marker}')");
         self.schema().run(connection, &insert).await;
@@ -176,7 +240,7 @@ impl PairFixture for Postgres {
         let schema = self.schema();
         let pool = PgPoolOptions::new().max_connections(2);
         let pool = pool.connect_lazy_with(schema.connect_options());
-        Arc::new(PostgresNotify::options().schema(schema.name()).build(pool))
+        Arc::new(PostgresNotify::from_pool(pool, schema.name()))
     }
 }
 

@@ -115,7 +115,7 @@ async fn five_at_concurrency_100_notifications_and_upkeep_included() {
         .await
         .expect("the private server can be used");
     let client = Client::builder(state.clone())
-        .notify(PostgresNotify::new(state.pool().clone()))
+        .notify(PostgresNotify::new(&state))
         .build();
     // Five would not do if somebody had to wait so long for one that a call fails.
     let failures = failures(&client);
@@ -291,7 +291,7 @@ async fn a_session_that_the_server_ended_for_its_idle_transaction_is_a_passing_f
     let schema = support::Schema::new();
     let impatient = schema
         .connect_options()
-        .options([("idle_in_transaction_session_timeout", "50ms")]);
+        .options([("idle_in_transaction_session_timeout", "1s")]);
     let state = schema
         .options()
         .connect_with(impatient)

@@ -6,8 +6,8 @@ mod support;
 use std::time::Duration;
 
 use postgres_support::Cluster;
-use queuert::adapter::{ClaimJobs, ClaimType, NewChain, NewJob, StateAdapter};
-use queuert::{Fence, JobId, Payload, Schedule, WorkerId};
+use queuert::adapter::{ClaimJobs, ClaimType, NewChain, NewJob, ReapLeases, ReapType, StateAdapter};
+use queuert::{Fence, JobId, Payload, RetryPolicy, Schedule, WorkerId};
 use queuert_postgres::PostgresState;
 use sqlx::{AssertSqlSafe, PgConnection};
 use support::Schema;
@@ -178,6 +178,37 @@ async fn many_that_turn_up_far_behind_are_found_one_claim_after_the_other() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{found} were found");
     }
     assert_eq!(in_vain, 0);
+}
+
+/// A job that is taken back keeps its place, far before the point where claims begin to look. The process that took it back
+/// knows that it is there, and need not wait for the next look at everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_taken_back_is_found_by_the_next_claim() {
+    let queue = crowded().await;
+    for _ in 0..5 {
+        claim(&queue.state).await;
+    }
+    let mut connection = queue.schema.connection().await;
+    start(&queue.state, Schedule::Now).await;
+    let hour = "UPDATE {schema}.ready SET rank = rank - 3600000000, scheduled_at = scheduled_at - 3600000000";
+    queue.schema.run(&mut connection, hour).await;
+    // A look at everything has just been taken when it is found, so the next one is not due.
+    queue.find_one().await;
+    queue
+        .schema
+        .run(&mut connection, "UPDATE {schema}.running SET leased_until = 1")
+        .await;
+    let retry = RetryPolicy::new().initial(Duration::from_millis(1));
+    let types = vec![ReapType::new("mine", retry, Duration::from_secs(60))];
+    let reap = ReapLeases::new(types, 10, Vec::new());
+    let reaped = queue.state.reap_leases(&reap).await.expect("the store is well");
+    assert!(reaped.len() >= 2, "all that was claimed, the job among them");
+    let ready = format!("SELECT count(*) FROM {}.ready", queue.schema.name());
+    let before: i64 = sqlx::query_scalar(AssertSqlSafe(ready))
+        .fetch_one(&mut connection)
+        .await
+        .expect("the table can be read");
+    assert_eq!(i64::try_from(claim(&queue.state).await), Ok(before));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

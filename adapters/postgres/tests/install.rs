@@ -2,7 +2,7 @@
 
 mod support;
 
-use queuert::adapter::{Authority, ClaimJobs, ClaimType, NewChain, NewJob, Outcome, Settled, Settlement, StateAdapter};
+use queuert::adapter::{ClaimJobs, ClaimType, NewChain, NewJob, StateAdapter};
 use queuert::{Fence, JobId, Payload, StateError, StateErrorKind, WorkerId};
 use queuert_postgres::PostgresState;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
@@ -116,73 +116,6 @@ async fn number(connection: &mut PgConnection, text: String) -> i64 {
     number.expect("the number can be read")
 }
 
-/// A job that was claimed by a process of an earlier version, before the schema was brought up to date or after, ends as
-/// any other, in whichever way.
-#[tokio::test]
-async fn what_an_earlier_version_claimed_ends_well() {
-    let schema = Schema::new();
-    let mut connection = schema.connection().await;
-    let steps = PostgresState::migrations(schema.name()).expect("the name is good");
-    for step in &steps[..4] {
-        schema.run(&mut connection, &step.sql).await;
-    }
-    let claimed = |number: u128, awaited: bool| {
-        let (job, fence) = (Uuid::from_u128(number), Uuid::from_u128(100));
-        format!(
-            "INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, created_at, \
-               blockers, priority, keyed, dedup_key, input) \
-               VALUES ('{job}', '{job}', 0, 2, 2, 5, 5, 0, 0, true, '{number}', '1'); \
-             INSERT INTO {{schema}}.open_key (created_at, type_id, chain_id, key) VALUES (5, 2, '{job}', '{number}'); \
-             INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, \
-               priority, awaited, fence, owner) \
-               VALUES ('{job}', 7, 5, 6, 2, 1, 1, 0, {awaited}, '{fence}', 'worker')"
-        )
-    };
-    let end = |number: u128, outcome: Outcome| Settlement {
-        job: JobId::from_uuid(Uuid::from_u128(number)),
-        authority: Authority::Fence {
-            fence: Fence::from_uuid(Uuid::from_u128(100)),
-            worker: WorkerId::new("worker"),
-        },
-        outcome,
-    };
-    let finish = || Outcome::Finish {
-        output: Payload::from_text("2"),
-    };
-    let types = "INSERT INTO {schema}.job_type (name) VALUES ('other'), ('mail')";
-    schema.run(&mut connection, types).await;
-    schema.run(&mut connection, &claimed(1, false)).await;
-    let state = schema.state().await;
-    for (number, awaited) in [(2, false), (3, false), (4, true), (5, false)] {
-        schema.run(&mut connection, &claimed(number, awaited)).await;
-    }
-    let name = schema.name();
-    let checked = format!("SELECT checked_at FROM {name}.maintainer");
-    assert_eq!(
-        number(&mut connection, checked).await,
-        0,
-        "its rows are still to be checked"
-    );
-
-    let bury = Outcome::Bury {
-        error: "fatal".to_owned(),
-    };
-    let together = [end(1, finish()), end(2, finish()), end(4, finish()), end(5, bury)];
-    let mut settled = state.settle_jobs(None, &together).await.expect("the store is well");
-    let mut transaction = state.begin().await.expect("a transaction begins");
-    let alone = state.settle_jobs(Some(&mut transaction), &[end(3, finish())]).await;
-    settled.extend(alone.expect("the store is well"));
-    state.commit(transaction).await.expect("the store is well");
-    let all = settled.iter().all(|settled| matches!(settled, Settled::Applied(_)));
-    assert!(all, "{settled:?}");
-    for (table, rows) in [("result", 4), ("stopped", 1)] {
-        let right = format!("SELECT count(*) FROM {name}.{table} WHERE chain_type_id = 2 AND chain_created_at = 5");
-        assert_eq!(number(&mut connection, right).await, rows, "{table}");
-    }
-    let open = format!("SELECT count(*) FROM {name}.open_key");
-    assert_eq!(number(&mut connection, open).await, 0, "their keys are free");
-}
-
 /// There is nothing to check in it.
 #[tokio::test]
 async fn a_new_store_counts_as_checked() {
@@ -274,10 +207,9 @@ async fn missing_rights_are_named() {
 async fn who_may_not_change_the_tables_is_told_who_may() {
     let schema = Schema::new();
     let mut connection = schema.connection().await;
-    let steps = PostgresState::migrations(schema.name()).expect("the name is good");
-    for step in &steps[..4] {
-        schema.run(&mut connection, &step.sql).await;
-    }
+    schema.state().await.close().await;
+    // A step is missing then.
+    schema.run(&mut connection, "DELETE FROM {schema}.migration").await;
     let role = Role::new(&mut connection, &schema, "").await;
     let grant = format!(
         "GRANT USAGE, CREATE ON SCHEMA {{schema}} TO {0}; \
@@ -288,6 +220,25 @@ async fn who_may_not_change_the_tables_is_told_who_may() {
     let options = schema.connect_options().username(&role.0);
     let refusal = schema.options().connect_with(options).await;
     refused(refusal, StateErrorKind::Misconfigured, "its tables belong to");
+}
+
+/// A role that writes nothing unless told to is not taken for a replica.
+#[tokio::test]
+async fn a_role_that_is_read_only_by_default_is_told_as_such() {
+    let schema = Schema::new();
+    schema.state().await.close().await;
+    let mut connection = schema.connection().await;
+    let role = Role::new(&mut connection, &schema, "").await;
+    let read_only = format!("ALTER ROLE {} SET default_transaction_read_only = on", role.0);
+    schema.run(&mut connection, &read_only).await;
+    let options = schema.connect_options().username(&role.0);
+    let refusal = schema.options().connect_with(options).await;
+    let message = refused(
+        refusal,
+        StateErrorKind::Misconfigured,
+        "`default_transaction_read_only` is on",
+    );
+    assert!(message.contains(&role.0) && !message.contains("replica"), "{message}");
 }
 
 #[tokio::test]
@@ -465,4 +416,45 @@ async fn an_old_server_is_refused() {
         StateErrorKind::Misconfigured,
         "Postgres 14",
     );
+}
+
+/// An application that gives up while the store looks at its pool, at any moment, gets no connection back that is in a
+/// transaction which the library has begun.
+#[tokio::test]
+async fn a_pool_is_left_without_an_open_transaction() {
+    let schema = Schema::new();
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+    let pool = pool.connect_with(schema.connect_options()).await.expect("a server");
+    for polls in 1.. {
+        let mut adopt = Box::pin(schema.options().from_pool(pool.clone()));
+        let mut left = polls;
+        let ended = std::future::poll_fn(|context| {
+            let ended = adopt.as_mut().poll(context).is_ready();
+            left -= 1;
+            match ended || left == 0 {
+                true => std::task::Poll::Ready(ended),
+                false => std::task::Poll::Pending,
+            }
+        });
+        let ended = ended.await;
+        drop(adopt);
+        let mut connection = pool.acquire().await.expect("the pool has its connection again");
+        let transaction = "SELECT pg_current_xact_id()::text";
+        let first: String = sqlx::query_scalar(transaction)
+            .fetch_one(&mut *connection)
+            .await
+            .expect("it works");
+        let second: String = sqlx::query_scalar(transaction)
+            .fetch_one(&mut *connection)
+            .await
+            .expect("it works");
+        assert_ne!(first, second, "after {polls} polls the connection is in a transaction");
+        if ended {
+            assert!(
+                polls > 10,
+                "{polls} polls are too few to be dropped in the middle of anything"
+            );
+            return;
+        }
+    }
 }

@@ -43,8 +43,9 @@ async fn fill(schema: &Schema, connection: &mut PgConnection, layout: Layout) {
         Layout::OpenIsNewest => (0, 200_000),
         Layout::OpenIsOldest => (200_000, 0),
     };
+    let types = support::add_types(&["entry_a", "entry_b", "step", "batch", "rare"]);
     let text = format!(
-        "INSERT INTO {{schema}}.job_type (name) VALUES ('entry_a'), ('entry_b'), ('step'), ('batch'), ('rare'); \
+        "{types}; \
          CREATE TEMP TABLE new AS SELECT gen_random_uuid() AS id, i, t.id AS type_id, place, at::bigint AS at FROM (\
            SELECT i, CASE WHEN i % 2 = 0 THEN 'entry_a' ELSE 'entry_b' END AS type, 'result' AS place, {completed} + i AS at \
              FROM generate_series(1, 60000) AS i \
@@ -80,8 +81,8 @@ async fn fill(schema: &Schema, connection: &mut PgConnection, layout: Layout) {
          INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, claims, priority, \
            awaited, fence, owner, keyed, chain_type_id, chain_created_at) \
            SELECT id, at, at, at, type_id, 1, 1, 0, false, id, 'worker', false, chain_type_id, at FROM latest WHERE place = 'running'; \
-         INSERT INTO {{schema}}.stopped (id, ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, claims, \
-           status, awaited) SELECT id, at, at, at, chain_type_id, 1, 1, 4 + (i % 4 = 0)::integer, false \
+         INSERT INTO {{schema}}.stopped (id, ended_at, chain_created_at, scheduled_at, type_id, chain_type_id, attempt, claims, \
+           status, awaited) SELECT id, at, at, at, type_id, chain_type_id, 1, 1, 4 + (i % 4 = 0)::integer, false \
            FROM latest WHERE place = 'stopped'; \
          INSERT INTO {{schema}}.blocker (position, job_id, chain_id) \
            SELECT 0, w.id, r.id FROM latest AS w JOIN latest AS r ON r.place = 'ready' AND r.i = 1 + w.i % 100 \

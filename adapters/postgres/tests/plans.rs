@@ -9,7 +9,7 @@ use queuert::adapter::{
     Authority, ClaimJobs, ClaimType, NewChain, NewJob, Outcome, ReapLeases, ReapType, RenewLease, SampleQueues,
     Settlement, StateAdapter,
 };
-use queuert::{Fence, JobId, Payload, Schedule, WorkerId};
+use queuert::{Fence, JobId, Payload, RetryPolicy, Schedule, WorkerId};
 use queuert_postgres::PostgresState;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use support::Schema;
@@ -54,13 +54,10 @@ async fn exercise(state: &PostgresState) {
             lease: Duration::from_secs(60),
         })
         .collect();
-    state.renew_leases(&renewals).await.expect("the store is well");
+    state.renew_leases(None, &renewals).await.expect("the store is well");
     let reap = ReapLeases::new(
         TYPES
-            .map(|name| ReapType {
-                name: name.into(),
-                max_attempts: 5,
-            })
+            .map(|name| ReapType::new(name, RetryPolicy::new(), Duration::from_secs(60)))
             .to_vec(),
         10,
         Vec::new(),
@@ -124,6 +121,11 @@ async fn exercise(state: &PostgresState) {
     state.settle_jobs(None, &[continues]).await.expect("the store is well");
     // And one claim that takes many.
     state.claim_jobs(&self::claim(100)).await.expect("the store is well");
+    // And claims that weigh what they take, few and many.
+    for limit in [6, 100] {
+        let claim = self::claim(limit).within_bytes(1, 4 << 20);
+        state.claim_jobs(&claim).await.expect("the store is well");
+    }
 }
 
 /// The generic plans of all statements that the connection has prepared, with their texts.
@@ -200,7 +202,9 @@ async fn check(state: &PostgresState, when: &str) {
         );
         assert!(!plan.contains("Bitmap"), "{when}: a run ends with its limit\n{plan}");
     }
-    for (_, plan) in claims {
+    let weighs = |text: &str| text.contains("AS fits");
+    assert!(claims.iter().any(|(text, _)| weighs(text)), "no claim weighs {when}");
+    for (text, plan) in claims {
         let branches = plan.matches("using ready_claim").count();
         assert_eq!(branches, TYPES.len(), "{when}: one ordered run per type\n{plan}");
         assert!(
@@ -208,7 +212,18 @@ async fn check(state: &PostgresState, when: &str) {
             "{when}: runs are merged, not sorted\n{plan}"
         );
         assert!(!plan.contains("Bitmap"), "{when}: runs are read in order\n{plan}");
-        assert!(!plan.contains("Sort\n"), "{when}: nothing is sorted\n{plan}");
+        // A claim that weighs sorts what it has taken, if that is too heavy, and nothing else.
+        let sorts = usize::from(weighs(text));
+        assert_eq!(
+            plan.matches("Sort\n").count(),
+            sorts,
+            "{when}: nothing is sorted\n{plan}"
+        );
+        if weighs(text) {
+            let beyond = plan.split("CTE beyond").nth(1).expect("it weighs");
+            let gate = beyond.find("One-Time Filter").expect("only if it is too heavy");
+            assert!(gate < beyond.find("Sort\n").expect("it sorts"), "{when}\n{plan}");
+        }
     }
 }
 
@@ -222,11 +237,12 @@ async fn fill(schema: &Schema, connection: &mut PgConnection, rows: u32) {
     .await
     .expect("types can be read");
     assert!(types.len() >= TYPES.len());
+    let foreign = support::add_types(&["foreign"]);
     schema
         .run(
             connection,
             &format!(
-                "INSERT INTO {{schema}}.job_type (name) VALUES ('foreign') ON CONFLICT DO NOTHING; \
+                "{foreign}; \
                  WITH new AS (SELECT gen_random_uuid() AS id, i, (SELECT id FROM {{schema}}.job_type \
                    WHERE name = (ARRAY['first', 'second', 'third', 'foreign'])[1 + i % 4]) AS type_id, \
                    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + i AS at FROM generate_series(1, {rows}) AS i), \

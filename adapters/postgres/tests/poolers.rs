@@ -1,9 +1,9 @@
-//! The store through PgBouncer in transaction mode, where the next transaction may run on another server process.
+//! The store through PgBouncer, in whose transaction mode the next transaction may run on another server process.
 
 use std::time::Duration;
 
-use postgres_support::{Cluster, PgBouncer};
-use queuert::{Client, JobTypes};
+use postgres_support::{Cluster, PgBouncer, PgBouncerOptions, Proxy};
+use queuert::{Client, JobTypes, StateErrorKind, Workers};
 use queuert_postgres::{Attempt, PostgresState};
 use serde::{Deserialize, Serialize};
 use sqlx::Row;
@@ -89,7 +89,11 @@ async fn a_pooler_is_found_out_and_put_up_with() {
         .await
         .expect("the notes are there");
     assert_eq!(notes, 60);
-    // Whoever gets these server connections next finds nothing of ours on them.
+    nothing_is_kept(state).await;
+}
+
+/// Whoever gets these server connections next finds nothing of ours on them.
+async fn nothing_is_kept(state: &PostgresState) {
     for _ in 0..6 {
         let row = sqlx::raw_sql(
             "SELECT current_setting('enable_seqscan'), (SELECT count(*) FROM pg_prepared_statements)::text",
@@ -100,4 +104,156 @@ async fn a_pooler_is_found_out_and_put_up_with() {
         let kept: [String; 2] = [row.get(0), row.get(1)];
         assert_eq!(kept, ["on", "0"]);
     }
+}
+
+/// A server on which the settings of this library are everybody's: what is read back says nothing about who set it.
+async fn tuned_cluster() -> Cluster {
+    let cluster = Cluster::launch().await;
+    let mut connection = cluster.connect().await;
+    sqlx::raw_sql("ALTER DATABASE postgres SET plan_cache_mode = 'force_generic_plan'")
+        .execute(&mut connection)
+        .await
+        .expect("the database can be set up");
+    cluster
+}
+
+async fn connect(url: &str) -> Result<PostgresState, queuert::StateError> {
+    PostgresState::options().max_connections(4).connect(url).await
+}
+
+async fn work(client: &Client<PostgresState>) -> Workers<PostgresState> {
+    let worker = client
+        .worker()
+        .concurrency(4)
+        .poll_interval(SOON)
+        .process(|job: Attempt<Count>| async move {
+            let number = job.number;
+            job.continue_with(Note { number })
+        })
+        .process(|job: Attempt<Note>| async move {
+            let number = job.number;
+            job.finish(number)
+        });
+    worker.start().await.expect("the workers start")
+}
+
+/// Starts from many tasks at once, more than the pooler has connections, and waits for all of them. An outage is waited
+/// for; everything else is a failure.
+async fn start_and_wait(client: &Client<PostgresState>, numbers: std::ops::Range<u32>) {
+    let tasks: Vec<_> = numbers
+        .map(|number| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let chain = loop {
+                    match client.start(Count { number }).await {
+                        Ok(chain) => break chain,
+                        Err(error) if error.is_transient() => tokio::time::sleep(SOON).await,
+                        Err(error) => panic!("{error:?}"),
+                    }
+                };
+                let ended = loop {
+                    match client.wait(&chain).poll_interval(SOON).await {
+                        Ok(ended) => break ended,
+                        Err(error) if error.is_transient() => {}
+                        Err(error) => panic!("{error:?}"),
+                    }
+                };
+                assert_eq!(ended, number);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("every chain ends");
+    }
+}
+
+/// Whatever a pooler does with the settings that a client asks for, and however many sessions it lends: one of them is
+/// never taken for this process's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_a_pooler_lends_is_never_taken_for_our_own() {
+    let cluster = tuned_cluster().await;
+    let transaction = |connections| PgBouncerOptions::new("transaction", connections);
+    let mut poolers = vec![
+        transaction(1).ignoring_options(),
+        transaction(3).ignoring_options(),
+        transaction(1),
+        PgBouncerOptions::new("session", 8).ignoring_options(),
+        PgBouncerOptions::new("session", 8),
+    ];
+    // Earlier versions know nothing of prepared statements, which is what the others are told to forget here.
+    if PgBouncer::version().await >= (1, 21) {
+        poolers.push(transaction(3).ignoring_options().prepared_statements(0));
+        poolers.push(transaction(3).ignoring_options().prepared_statements(100));
+    }
+    let mut next = 0;
+    for options in poolers {
+        let bouncer = options.start(cluster.port()).await;
+        let state = connect(&bouncer.url()).await.expect("a pooler is no hindrance");
+        let client = Client::new(state.clone());
+        let workers = work(&client).await;
+        start_and_wait(&client, next..next + 60).await;
+        next += 60;
+        workers.stop().await;
+        nothing_is_kept(&state).await;
+        state.close().await;
+    }
+}
+
+/// In statement mode there are no transactions, and nothing could be promised: the error says what to change.
+#[tokio::test]
+async fn a_pooler_in_statement_mode_is_refused() {
+    let cluster = tuned_cluster().await;
+    for options in [
+        PgBouncerOptions::new("statement", 3),
+        PgBouncerOptions::new("statement", 3).ignoring_options(),
+    ] {
+        let bouncer = options.start(cluster.port()).await;
+        let error = connect(&bouncer.url()).await.expect_err("it cannot be used");
+        assert_eq!(error.kind(), StateErrorKind::Misconfigured, "{error:?}");
+        assert!(error.to_string().contains("statement mode"), "{error}");
+    }
+}
+
+/// A pooler comes between a living process and its server: the connections that are made then are checked like the first
+/// one. The process goes on, keeps nothing on the sessions that it is lent, and says no more that it lives by a session that
+/// is not its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_comes_later_is_found_out_too() {
+    for options in [
+        PgBouncerOptions::new("transaction", 2).ignoring_options(),
+        PgBouncerOptions::new("transaction", 2),
+    ] {
+        let cluster = tuned_cluster().await;
+        let proxy = Proxy::to(cluster.port()).await;
+        let url = format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port());
+        let state = connect(&url).await.expect("the server can be used");
+        let client = Client::new(state.clone());
+        let workers = work(&client).await;
+        start_and_wait(&client, 0..60).await;
+        until_registered(&cluster, 1).await;
+        let bouncer = options.start(cluster.port()).await;
+        proxy.lead_to(bouncer.port());
+        start_and_wait(&client, 60..160).await;
+        until_registered(&cluster, 0).await;
+        start_and_wait(&client, 160..200).await;
+        workers.stop().await;
+        nothing_is_kept(&state).await;
+    }
+}
+
+/// Waits until this many processes say of themselves that they live.
+async fn until_registered(cluster: &Cluster, processes: i64) {
+    let mut connection = cluster.connect().await;
+    let registered = async {
+        while sqlx::query_scalar::<_, i64>("SELECT count(*) FROM queuert.process")
+            .fetch_one(&mut connection)
+            .await
+            .expect("the table can be read")
+            != processes
+        {
+            tokio::time::sleep(SOON).await;
+        }
+    };
+    let registered = tokio::time::timeout(Duration::from_secs(60), registered).await;
+    registered.unwrap_or_else(|_| panic!("there are not {processes} processes"));
 }

@@ -97,8 +97,9 @@ async fn fill(schema: &Schema, connection: &mut PgConnection, type_name: &str, r
     };
     for begun in (0..rows).step_by(PORTION as usize) {
         let portion = PORTION.min(rows - begun);
+        let types = support::add_types(&[type_name]);
         let insert = format!(
-            "INSERT INTO {{schema}}.job_type (name) VALUES ('{type_name}') ON CONFLICT DO NOTHING; \
+            "{types}; \
                  WITH new AS MATERIALIZED (SELECT gen_random_uuid() AS id, t.id AS type_id, \
                    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 1000000 AS at \
                    FROM generate_series(1, {portion}), {{schema}}.job_type AS t WHERE t.name = '{type_name}'), \

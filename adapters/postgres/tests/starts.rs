@@ -6,6 +6,7 @@
 
 mod support;
 
+use futures_util::FutureExt;
 use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal, StateAdapter};
 use queuert::{JobId, Payload, StateError};
 use queuert_postgres::PostgresState;
@@ -193,4 +194,117 @@ async fn one_that_meets_a_lock_does_not_hold_up_the_others() {
     first.await.unwrap().unwrap().unwrap();
     second.await.unwrap().unwrap().unwrap();
     drop(schema);
+}
+
+/// Starts two chains when it is dropped: the second makes a task for those that wait.
+struct StartsWhenDropped(PostgresState);
+
+impl Drop for StartsWhenDropped {
+    fn drop(&mut self) {
+        let (one, other) = ([chain(1)], [chain(2)]);
+        let mut first = Box::pin(self.0.create_chains(None, &one));
+        assert!(first.as_mut().now_or_never().is_none(), "it waits for the server");
+        let mut second = Box::pin(self.0.create_chains(None, &other));
+        assert!(
+            second.as_mut().now_or_never().is_none(),
+            "it waits for the first, or for the server"
+        );
+    }
+}
+
+#[test]
+fn a_runtime_ends_while_starts_wait_for_each_other() {
+    let (ended, hears) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (schema, state) = runtime.block_on(prepared());
+        let starts = StartsWhenDropped(state);
+        runtime.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(starts);
+        });
+        drop(runtime);
+        ended.send(schema).unwrap();
+    });
+    hears
+        .recv_timeout(std::time::Duration::from_secs(60))
+        .expect("the runtime ends");
+}
+
+#[tokio::test]
+async fn starts_go_on_without_a_first_that_nobody_polls() {
+    let (schema, state) = prepared().await;
+    let one = [chain(1)];
+    let mut first = Box::pin(state.create_chains(None, &one));
+    assert!(first.as_mut().now_or_never().is_none());
+    let others: Vec<_> = (2..=20).map(|number| start(&state, number)).collect();
+    for other in others {
+        assert!(other.await.unwrap().unwrap().is_ok());
+    }
+    // The next one is a first again.
+    assert!(start(&state, 21).await.unwrap().unwrap().is_ok());
+    assert!(first.await.unwrap().is_ok());
+    assert!(transactions(&schema).await <= 5, "the others shared statements");
+}
+
+/// A start of a new type, polled this often and kept where it is. `None`: it has ended.
+async fn kept_start<'a>(
+    state: &'a PostgresState,
+    transaction: Option<&'a mut PgConnection>,
+    new: &'a [NewChain],
+    polls: usize,
+) -> Option<std::pin::Pin<Box<dyn Future<Output = Started> + Send + 'a>>> {
+    let mut start: std::pin::Pin<Box<dyn Future<Output = Started> + Send + 'a>> =
+        Box::pin(state.create_chains(transaction, new));
+    let mut left = polls;
+    let ended = std::future::poll_fn(|context| {
+        let ended = start.as_mut().poll(context).is_ready();
+        left -= 1;
+        if ended || left == 0 {
+            return std::task::Poll::Ready(ended);
+        }
+        std::task::Poll::Pending
+    })
+    .await;
+    (!ended).then_some(start)
+}
+
+/// A start that is the first of its type, and is polled no more after any number of polls, in a transaction of the caller's
+/// or without one, does not keep another process from starting the same type. The other process waits for no lock for longer
+/// than `lock_timeout`.
+#[tokio::test]
+async fn a_kept_start_of_a_new_type_holds_up_no_other_process() {
+    let schema = Schema::new();
+    let state = schema.state().await;
+    let impatient = schema.connect_options().options([("lock_timeout", "1s")]);
+    let other = schema.options().connect_with(impatient).await.unwrap();
+    let new = |number: u128, type_name: &str| {
+        let job = NewJob::new(id(number), type_name.to_owned(), Payload::from_text("1"));
+        [NewChain::new(job)]
+    };
+    for within in [false, true] {
+        for polls in 1.. {
+            let type_name = format!("type {within} {polls}");
+            let number = u128::from(fastrand::u64(..)) << 1;
+            let (own, others) = (new(number, &type_name), new(number + 1, &type_name));
+            let mut transaction = match within {
+                true => Some(state.begin().await.unwrap()),
+                false => None,
+            };
+            let kept = kept_start(&state, transaction.as_deref_mut(), &own, polls).await;
+            other.create_chains(None, &others).await.unwrap().unwrap();
+            let ended = kept.is_none();
+            drop(kept);
+            if let Some(transaction) = transaction {
+                state.rollback(transaction).await.unwrap();
+            }
+            if ended {
+                break;
+            }
+        }
+    }
 }

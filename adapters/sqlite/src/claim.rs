@@ -4,11 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use queuert::adapter::{
-    ClaimJobs, Claimed, ClaimedJob, QueueSample, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal, SampleQueues,
+    ClaimJobs, ClaimType, Claimed, ClaimedJob, QueueSample, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal,
+    SampleQueues,
 };
-use queuert::{
-    AbortReason, AttemptError, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, StateError, Timestamp,
-};
+use queuert::{AbortReason, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, StateError, Timestamp, TypeName};
 use uuid::Uuid;
 
 use crate::clock;
@@ -18,6 +17,7 @@ use crate::json::Batch;
 use crate::presence;
 use crate::row::{self, CHAIN_COLUMNS};
 use crate::sabotage;
+use crate::sql::ARMS;
 
 pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
     let mut seen = HashSet::new();
@@ -33,34 +33,26 @@ pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Re
     let names = Batch::of_texts(types.iter().map(|claimed| claimed.name.as_str()));
     let promote = query(&core.sql.promote).bind(names.as_str()).bind(now.as_micros());
     db.execute(promote).await?;
-    let mut first = query(&core.claim_statement(types.len())).bind(count(claim.limit));
-    for claimed in &types {
-        first = first.bind(claimed.name.as_str());
-    }
-    let lease = |name: &str| {
-        let claimed = types.iter().find(|claimed| claimed.name.as_str() == name)?;
-        let lease = Lease {
-            owner: claim.worker.clone(),
-            until: now.saturating_add(claimed.lease),
-            fence: claim.fence,
-        };
-        Some((claimed.name.clone(), lease))
+    let mut round = Round {
+        claim,
+        leases: types.iter().map(|claimed| (claimed.name.as_str(), *claimed)).collect(),
+        now,
+        read: 0,
+        bytes: 0,
+        full: false,
     };
-    let taken = db.fetch(first, |found| row::claimed(found, now, lease)).await?;
-    // The transaction has the write lock, so they are still there.
-    let take = core.sql.take.execute(db, &taken, |values, taken| {
-        let until = taken.job.lease.as_ref().map(|lease| lease.until.as_micros());
-        values
-            .number(taken.seq)
-            .number(now.as_micros())
-            .add(claim.worker.as_str());
-        values.add(claim.fence.as_uuid()).add(until);
-    });
-    take.await?;
+    let taken = match types.len() {
+        ..=ARMS => {
+            let names: Vec<&str> = types.iter().map(|claimed| claimed.name.as_str()).collect();
+            round.take(db, core, &names, names.len(), claim.limit).await?
+        }
+        _ => round.take_of_many(db, core, &names).await?,
+    };
     if !taken.is_empty() {
         presence::enlist(db, core, claim.worker.as_str()).await?;
     }
     let next_due = match taken.len() < claim.limit {
+        true if round.full => Some(Duration::ZERO),
         true => next_due(db, core, &names, now).await?,
         false => None,
     };
@@ -69,6 +61,104 @@ pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Re
         jobs: with_blockers(db, core, taken).await?,
         next_due,
     })
+}
+
+/// How many of more types than a statement merges are merged at once.
+const HEADS: usize = 512;
+
+/// A claim under way.
+struct Round<'a> {
+    claim: &'a ClaimJobs,
+    /// The types that are claimed, by name.
+    leases: HashMap<&'a str, &'a ClaimType>,
+    now: Timestamp,
+    /// How many jobs were read, and how many bytes their inputs have.
+    read: usize,
+    bytes: usize,
+    /// The last of them was not admitted.
+    full: bool,
+}
+
+impl Round<'_> {
+    /// Takes the first jobs of these types, with a statement for at least as many.
+    async fn take(
+        &mut self,
+        db: &mut Db<'_>,
+        core: &Core,
+        names: &[&str],
+        arms: usize,
+        limit: usize,
+    ) -> Result<Vec<row::Claimed>, StateError> {
+        let Self {
+            claim,
+            leases,
+            now,
+            read,
+            bytes,
+            full,
+        } = self;
+        let mut first = query(&core.claim_statement(arms)).bind(count(limit));
+        for place in 0..arms {
+            first = first.bind(names.get(place).copied());
+        }
+        let lease = |name: &str| {
+            let claimed = leases.get(name)?;
+            let lease = Lease {
+                owner: claim.worker.clone(),
+                until: now.saturating_add(claimed.lease),
+                fence: claim.fence,
+            };
+            Some((claimed.name.clone(), lease))
+        };
+        let admitted = |found: &Row<'_>| {
+            let job = row::claimed(found, *now, lease)?;
+            *bytes = bytes.saturating_add(job.job.input.as_str().len());
+            *full = !claim.admits(*read, *bytes);
+            *read += 1;
+            Ok((!*full).then_some(job))
+        };
+        let taken = db.fetch_while(first, admitted).await?;
+        // The transaction has the write lock, so they are still there.
+        let take = core.sql.take.execute(db, &taken, |values, taken| {
+            let until = taken.job.lease.as_ref().map(|lease| lease.until.as_micros());
+            values
+                .number(taken.seq)
+                .number(now.as_micros())
+                .add(claim.worker.as_str());
+            values.add(claim.fence.as_uuid()).add(until);
+        });
+        take.await?;
+        Ok(taken)
+    }
+
+    /// The same of any number of types. The first so many jobs of all types are jobs of the types with the first so many
+    /// heads, so these are looked for first, and only they are merged.
+    async fn take_of_many(
+        &mut self,
+        db: &mut Db<'_>,
+        core: &Core,
+        names: &str,
+    ) -> Result<Vec<row::Claimed>, StateError> {
+        let mut taken = Vec::new();
+        while taken.len() < self.claim.limit {
+            let wanted = HEADS.min(self.claim.limit - taken.len());
+            let heads = query(&core.sql.heads_of_types).bind(names).bind(count(wanted));
+            let heads = db.fetch(heads, |found| found.get::<String>(0)).await?;
+            if heads.is_empty() {
+                break;
+            }
+            let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+            // One of few numbers, so that there are few different statements.
+            let arms = heads.len().next_power_of_two();
+            let mut round = self.take(db, core, &heads, arms, wanted).await?;
+            let more = round.len() == wanted;
+            taken.append(&mut round);
+            if !more {
+                break;
+            }
+        }
+        Ok(taken)
+    }
 }
 
 /// How long it is until the next job of these types is due.
@@ -83,35 +173,34 @@ async fn next_due(db: &mut Db<'_>, core: &Core, names: &str, now: Timestamp) -> 
     }))
 }
 
-/// How much is ready, type by type: there are few.
+/// How much is ready, type by type.
 pub(crate) async fn sample(
     db: &mut Db<'_>,
     core: &Core,
     sample: &SampleQueues,
 ) -> Result<Vec<QueueSample>, StateError> {
     let now = clock::now();
-    let mut samples = Vec::with_capacity(sample.types.len());
-    for name in &sample.types {
-        let ready = query(&core.sql.ready)
-            .bind(name.as_str())
-            .bind(now.as_micros())
-            .bind(count(sample.limit));
-        let found = db.first(ready, |found| {
-            Ok((
-                found.get::<i64>(0)?,
-                found.get::<Option<i64>>(1)?,
-                found.get::<Option<i64>>(2)?,
-            ))
-        });
-        let (ready, due, apart) = found.await?.unwrap_or_default();
-        let earliest = due.into_iter().chain(apart).min().map(Timestamp::from_micros);
-        samples.push(QueueSample {
+    let names = Batch::of_texts(sample.types.iter().map(TypeName::as_str));
+    let ready = query(&core.sql.ready)
+        .bind(names)
+        .bind(now.as_micros())
+        .bind(count(sample.limit));
+    let found = db.fetch(ready, |found| {
+        let due: Option<i64> = found.get(1)?;
+        let apart: Option<i64> = found.get(2)?;
+        Ok((found.get::<i64>(0)?, due.into_iter().chain(apart).min()))
+    });
+    let found = found.await?;
+    let samples = sample
+        .types
+        .iter()
+        .zip(found)
+        .map(|(name, (ready, earliest))| QueueSample {
             type_name: name.clone(),
             ready: usize::try_from(ready).unwrap_or(0).min(sample.limit),
-            oldest: earliest.map(|earliest| now.saturating_duration_since(earliest)),
+            oldest: earliest.map(|earliest| now.saturating_duration_since(Timestamp::from_micros(earliest))),
         });
-    }
-    Ok(samples)
+    Ok(samples.collect())
 }
 
 /// What runs under a fence.
@@ -255,8 +344,11 @@ pub(crate) async fn reap(db: &mut Db<'_>, core: &Core, reap: &ReapLeases) -> Res
         search.bind(types.as_str()).bind(except.as_str()).bind(count(limit))
     };
     let mut found = Vec::new();
-    for stored in db.fetch(search(&core.sql.expired, reap.limit), row::job).await? {
-        found.push((ReapCause::LeaseExpired, stored));
+    for text in [&core.sql.expired, &core.sql.leaseless] {
+        let limit = reap.limit.saturating_sub(found.len());
+        for stored in db.fetch(search(text, limit), row::job).await? {
+            found.push((ReapCause::LeaseExpired, stored));
+        }
     }
     let dead = presence::dead(db, core).await?;
     if !dead.workers.is_empty() && found.len() < reap.limit {
@@ -269,35 +361,21 @@ pub(crate) async fn reap(db: &mut Db<'_>, core: &Core, reap: &ReapLeases) -> Res
     let mut reaped = Vec::new();
     let mut changes = Vec::new();
     for (cause, mut stored) in found {
-        let Some(lease) = stored.job.lease.take() else {
+        let Some(taken) = reap.take_back(&mut stored.job, cause, now) else {
             continue;
         };
-        let job = &mut stored.job;
-        let allowed = reap.types.iter().find(|reaped| reaped.name == job.type_name);
-        let allowed = job.max_attempts.or(allowed.map(|reaped| reaped.max_attempts));
-        if allowed.is_some_and(|allowed| job.attempt >= allowed) {
-            job.status = JobStatus::Dead;
-            job.ended_at = Some(now);
-        } else {
-            job.status = JobStatus::Pending;
-            job.scheduled_at = now;
-        }
-        let message = cause.error(&lease);
-        job.last_error = Some(AttemptError {
-            attempt: job.attempt,
-            at: now,
-            message: message.clone(),
+        changes.push(Change {
+            rank: Some(stored.rank),
+            error: ErrorChange::Set {
+                attempt: taken.error.attempt,
+                at: taken.error.at,
+                message: taken.error.message,
+            },
+            ..Change::of_job(&stored)
         });
-        let mut change = Change::of_job(&stored);
-        change.error = ErrorChange::Set {
-            attempt: stored.job.attempt,
-            at: now,
-            message,
-        };
-        changes.push(change);
         reaped.push(ReapedJob {
-            owner: lease.owner,
-            expired_at: lease.until,
+            owner: taken.lease.owner,
+            expired_at: taken.lease.until,
             cause,
             job: stored.job,
         });

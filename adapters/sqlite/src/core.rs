@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use queuert::__task::Lock;
 use queuert::adapter::rank;
 use queuert::{ChainId, Fence, JobId, JobStatus, Payload, StateError, Timestamp};
 use sqlx::SqlStr;
@@ -12,8 +12,10 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::clock;
+use crate::connections::Connections;
 use crate::db::{Db, query};
 use crate::error::DbError;
+use crate::identity::Opened;
 use crate::json::Batch;
 use crate::presence::Presence;
 use crate::row::{self, Head, NewRow, StoredJob, status_number};
@@ -29,7 +31,10 @@ pub(crate) struct Core {
     /// Names this handle among all that write to the file, so that it does not hear its own hints.
     pub(crate) origin: Uuid,
     pub(crate) presence: Presence,
-    claims: Mutex<HashMap<usize, SqlStr>>,
+    pub(crate) connections: Connections,
+    /// `None` where files cannot be told apart.
+    opened_file: Option<Opened>,
+    claims: Lock<HashMap<usize, SqlStr>>,
     /// Transactions that were committed through this handle.
     commits: AtomicU64,
     opened: Instant,
@@ -44,6 +49,8 @@ pub(crate) struct Change {
     pub(crate) status: JobStatus,
     pub(crate) latest: bool,
     pub(crate) scheduled_at: Timestamp,
+    /// The rank to keep; `None` for that of the scheduled time.
+    pub(crate) rank: Option<i64>,
     pub(crate) priority: i16,
     pub(crate) attempt: u32,
     pub(crate) ended_at: Option<Timestamp>,
@@ -77,6 +84,7 @@ impl Change {
             status: head.status,
             latest: true,
             scheduled_at: head.scheduled_at,
+            rank: None,
             priority: head.priority,
             attempt: head.attempt,
             ended_at: None,
@@ -99,6 +107,7 @@ impl Change {
             status: job.status,
             latest: true,
             scheduled_at: job.scheduled_at,
+            rank: None,
             priority: job.priority,
             attempt: job.attempt,
             ended_at: job.ended_at,
@@ -115,21 +124,33 @@ impl Change {
 }
 
 impl Core {
-    pub(crate) fn new(prefix: &str, ageing_step: Duration, presence: Presence) -> Self {
+    pub(crate) fn new(prefix: &str, ageing_step: Duration, presence: Presence, opened_file: Option<Opened>) -> Self {
         Self {
             sql: Statements::new(prefix),
             ageing_step,
             origin: Uuid::new_v4(),
             presence,
-            claims: Mutex::default(),
+            connections: Connections::new(),
+            opened_file,
+            claims: Lock::default(),
             commits: AtomicU64::new(0),
             opened: Instant::now(),
             last_commit: AtomicU64::new(0),
         }
     }
 
+    /// Fails if the path leads to another file than the one that was opened, or to none.
+    pub(crate) fn check_file(&self) -> Result<(), StateError> {
+        self.opened_file.as_ref().map_or(Ok(()), Opened::check)
+    }
+
+    /// The same after all connections are closed.
+    pub(crate) fn check_file_at_close(&self) -> Result<(), StateError> {
+        self.opened_file.as_ref().map_or(Ok(()), Opened::check_at_close)
+    }
+
     pub(crate) fn claim_statement(&self, types: usize) -> SqlStr {
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claims = self.claims.lock();
         claims.entry(types).or_insert_with(|| self.sql.claim(types)).clone()
     }
 
@@ -165,17 +186,26 @@ impl Core {
         rows: &[NewRow<'_>],
         now: Timestamp,
     ) -> Result<(), DbError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
         // A statement that fails undoes itself, but not the one before it.
         if !self.sql.insert_jobs.takes_several(db, rows.len()) {
-            return self.insert_rows(db, rows, now).await;
+            self.insert_rows(db, rows, now).await?;
+            clock::outlast(now);
+            return Ok(());
         }
         db.execute(query(&self.sql.set_mark)).await?;
-        let inserted = self.insert_rows(db, rows, now).await;
-        if inserted.is_err() {
-            db.execute(query(&self.sql.back_to_mark)).await?;
+        if let Err(error) = self.insert_rows(db, rows, now).await {
+            // The first error counts: after some, such as a full disk, SQLite has undone the whole transaction by itself,
+            // and there is no mark to go back to.
+            if db.execute(query(&self.sql.back_to_mark)).await.is_ok() {
+                let _ = db.execute(query(&self.sql.drop_mark)).await;
+            }
+            return Err(error);
         }
-        db.execute(query(&self.sql.drop_mark)).await?;
-        inserted
+        clock::outlast(now);
+        db.execute(query(&self.sql.drop_mark)).await.map(drop)
     }
 
     async fn insert_rows(&self, db: &mut Db<'_>, rows: &[NewRow<'_>], now: Timestamp) -> Result<(), DbError> {
@@ -263,6 +293,8 @@ impl Core {
             }
         }
         let changed = self.sql.change.execute(db, changes, |values, change| {
+            let of_schedule = || self.rank(change.scheduled_at, change.priority);
+            let rank = change.rank.unwrap_or_else(of_schedule);
             values
                 .number(change.seq)
                 .number(status_number(change.status))
@@ -270,7 +302,7 @@ impl Core {
             values
                 .number(change.scheduled_at <= now)
                 .number(change.scheduled_at.as_micros())
-                .number(self.rank(change.scheduled_at, change.priority));
+                .number(rank);
             values
                 .number(change.attempt)
                 .add(change.ended_at.map(|time| time.as_micros()))

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
-use queuert::{ChainId, DeduplicationScope, JobId, JobStatus, StateError, Timestamp};
+use queuert::adapter::{CreatedChain, KeysOfCall, NewChain, NewJob, Refusal};
+use queuert::{ChainId, JobId, JobStatus, StateError, Timestamp};
 
 use crate::clock;
 use crate::core::Core;
@@ -31,14 +31,11 @@ pub(crate) async fn create(db: &mut Db<'_>, core: &Core, chains: &[NewChain]) ->
     let mut created: Vec<CreatedChain> = Vec::with_capacity(chains.len());
     let mut rows = Vec::with_capacity(chains.len());
     let mut missing = None;
+    let mut keys = KeysOfCall::new();
     for (place, chain) in chains.iter().enumerate() {
         let job = &chain.job;
-        let earlier = || earlier_duplicate(chains, &created, place);
-        if let Some(found) = newest(duplicates.get(&place), earlier(), chain) {
-            created.push(CreatedChain {
-                deduplicated: true,
-                ..found
-            });
+        if let Some(found) = keys.find(chain).or_else(|| duplicates.get(&place).cloned()) {
+            created.push(found);
             continue;
         }
         missing = missing_blocker(job, &known);
@@ -59,6 +56,7 @@ pub(crate) async fn create(db: &mut Db<'_>, core: &Core, chains: &[NewChain]) ->
             keyed: key.is_some(),
         });
         known.insert(id, status);
+        keys.created(chain, status);
         created.push(CreatedChain {
             id,
             status,
@@ -130,15 +128,11 @@ async fn find_duplicates(
             continue;
         };
         places.push(place);
-        let since = wanted
-            .window
-            .map_or(i64::MIN, |window| now.saturating_sub(window).as_micros());
+        let since = wanted.scope.ended_since(now).map(Timestamp::as_micros);
         let except = Batch::of_ids(wanted.except.iter().map(|chain| chain.as_uuid()));
         batch.row(|row| {
             row.text(chain.job.type_name.as_str()).exact_text(Some(&wanted.key));
-            row.number(wanted.scope == DeduplicationScope::Any)
-                .number(since)
-                .raw(&except);
+            row.optional_number(since).raw(&except);
         });
     }
     let mut duplicates = HashMap::new();
@@ -161,26 +155,4 @@ async fn find_duplicates(
         }
     }
     Ok(duplicates)
-}
-
-/// An earlier item of the call with the same type and key, newest first. It was created now and is open, so it lies in
-/// any window and counts in any scope.
-fn earlier_duplicate(chains: &[NewChain], created: &[CreatedChain], place: usize) -> Option<CreatedChain> {
-    let wanted = chains[place].deduplication.as_ref()?;
-    let earlier = chains.iter().zip(created).filter(|(chain, one)| {
-        !one.deduplicated
-            && chain.job.type_name == chains[place].job.type_name
-            && chain
-                .deduplication
-                .as_ref()
-                .is_some_and(|other| other.key == wanted.key)
-            && !wanted.except.contains(&one.id)
-    });
-    earlier.map(|(_, one)| one.clone()).max_by_key(|one| one.id)
-}
-
-/// What was created in this very call is newer than what the store had.
-fn newest(stored: Option<&CreatedChain>, earlier: Option<CreatedChain>, chain: &NewChain) -> Option<CreatedChain> {
-    chain.deduplication.as_ref()?;
-    earlier.or_else(|| stored.cloned())
 }

@@ -4,6 +4,7 @@
 //! every row comes back one by one, copied column by column. This library's own groups of operations need none of that,
 //! so they run on a plain connection, on the writer's own thread. The verbs are written once, for both.
 
+use futures_util::TryStreamExt;
 use queuert::StateError;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
@@ -44,6 +45,37 @@ impl Db<'_> {
                 Ok(all)
             }
         }
+    }
+
+    /// Runs a query and reads its rows up to the first for which there is no value. The rest is not read, but for a few rows
+    /// that sqlx may have read ahead.
+    pub(crate) async fn fetch_while<T: Send>(
+        &mut self,
+        query: Query<'_>,
+        mut read: impl FnMut(&Row<'_>) -> Result<Option<T>, StateError> + Send,
+    ) -> Result<Vec<T>, StateError> {
+        let mut all = Vec::new();
+        match self {
+            Self::Lent(connection) => {
+                let mut rows = query.for_sqlx().fetch(&mut **connection);
+                while let Some(row) = rows.try_next().await.map_err(DbError::from)?
+                    && let Some(value) = read(&Row::Lent(&row))?
+                {
+                    all.push(value);
+                }
+            }
+            Self::Own(connection) => {
+                let mut statement = connection.prepare_cached(query.text.as_str()).map_err(DbError::from)?;
+                let values = rusqlite::params_from_iter(&query.values);
+                let mut rows = statement.query(values).map_err(DbError::from)?;
+                while let Some(row) = rows.next().map_err(DbError::from)?
+                    && let Some(value) = read(&Row::Own(row))?
+                {
+                    all.push(value);
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// Runs a query and reads its first row.

@@ -4,16 +4,22 @@ use queuert::{StateError, StateErrorKind};
 
 /// The result codes of SQLite that are told apart.
 mod code {
+    pub(super) const ERROR: i32 = 1;
     pub(super) const PERM: i32 = 3;
     pub(super) const BUSY: i32 = 5;
     pub(super) const LOCKED: i32 = 6;
+    pub(super) const NOMEM: i32 = 7;
     pub(super) const READONLY: i32 = 8;
     pub(super) const INTERRUPT: i32 = 9;
     pub(super) const IOERR: i32 = 10;
     pub(super) const CORRUPT: i32 = 11;
     pub(super) const FULL: i32 = 13;
     pub(super) const CANTOPEN: i32 = 14;
+    pub(super) const PROTOCOL: i32 = 15;
+    pub(super) const SCHEMA: i32 = 17;
+    pub(super) const TOOBIG: i32 = 18;
     pub(super) const CONSTRAINT: i32 = 19;
+    pub(super) const MISMATCH: i32 = 20;
     pub(super) const NOTADB: i32 = 26;
     pub(super) const CONSTRAINT_PRIMARYKEY: i32 = 1555;
     pub(super) const CONSTRAINT_UNIQUE: i32 = 2067;
@@ -78,7 +84,17 @@ pub(crate) fn translate(error: sqlx::Error) -> StateError {
     DbError::Lent(error).into()
 }
 
-/// What can be done about an error.
+/// Translates an error of sqlx at the first opening, which nothing but a change of the path or of its rights can help.
+pub(crate) fn translate_first(error: sqlx::Error) -> StateError {
+    if lent_code(&error).map(primary) == Some(code::CANTOPEN) {
+        let advice = "the database cannot be opened; check that its directory exists and can be written";
+        return StateError::new(StateErrorKind::Misconfigured, advice).with_source(error);
+    }
+    translate(error)
+}
+
+/// What can be done about an error. Only what is wrong with one value or row is [`StateErrorKind::Corrupt`]: a worker gives
+/// up what it has to write after that, and after nothing else.
 fn advice(error: &DbError) -> StateError {
     let (kind, message) = match error.code().map(primary) {
         Some(code::BUSY | code::LOCKED) => (
@@ -94,16 +110,18 @@ fn advice(error: &DbError) -> StateError {
             StateErrorKind::Misconfigured,
             "access to the database was denied; check the rights of the file and of its directory",
         ),
+        // Of a store that is open already: the file was there. The first opening says it in another way.
         Some(code::CANTOPEN) => (
-            StateErrorKind::Misconfigured,
-            "the database cannot be opened; check that its directory exists and can be written",
+            StateErrorKind::Transient,
+            "the database cannot be opened again for now; check that the process may open more files (`ulimit -n`), and \
+             that the directory of the database exists and can be written",
         ),
         Some(code::NOTADB) => (
             StateErrorKind::Misconfigured,
             "the file is not an SQLite database (or is encrypted); choose another path",
         ),
         Some(code::CORRUPT) => (
-            StateErrorKind::Corrupt,
+            StateErrorKind::Misconfigured,
             "the database is damaged; restore a backup, or recover what is left with `sqlite3 <file> .recover`",
         ),
         Some(code::FULL) => (
@@ -114,15 +132,40 @@ fn advice(error: &DbError) -> StateError {
             StateErrorKind::Transient,
             "the operating system failed to read or write the database; check the disk and the space on it",
         ),
-        Some(code::INTERRUPT) => (StateErrorKind::Transient, "the statement was interrupted"),
-        Some(_) => (StateErrorKind::Misconfigured, "the database refused a statement"),
+        Some(code::TOOBIG) => (
+            StateErrorKind::Corrupt,
+            "a value is too large for the database; store it elsewhere and pass a reference to it",
+        ),
+        Some(code::CONSTRAINT | code::MISMATCH) => (
+            StateErrorKind::Corrupt,
+            "the database refused a value; the cause names the rule, change the value, or the constraint or trigger that was \
+             added to the table",
+        ),
+        Some(code::NOMEM) => (
+            StateErrorKind::Transient,
+            "there was no memory left for the statement; give the process more, or let it do less at a time",
+        ),
+        Some(code::PROTOCOL | code::SCHEMA) => (
+            StateErrorKind::Transient,
+            "another connection was in the way of the statement; try again",
+        ),
+        Some(code::INTERRUPT) => (
+            StateErrorKind::Transient,
+            "the statement was interrupted by the application; try again",
+        ),
+        Some(_) => (
+            StateErrorKind::Misconfigured,
+            "the database refused a statement; the cause says why: check that the tables are those of this version and were \
+             not changed by hand",
+        ),
         None => match error {
             DbError::Lent(
                 sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_),
             )
             | DbError::Own(_) => (
                 StateErrorKind::Corrupt,
-                "a row of the database is not what it should be",
+                "a row of the database is not what it should be: something other than this library wrote it; the cause names the \
+                 column, mend it or delete the chain",
             ),
             DbError::Lent(sqlx::Error::PoolClosed) => {
                 (StateErrorKind::Transient, "the store has been closed; open it again")
@@ -131,7 +174,10 @@ fn advice(error: &DbError) -> StateError {
                 StateErrorKind::Transient,
                 "no reading connection came free in time; allow more with `readers`",
             ),
-            _ => (StateErrorKind::Transient, "the connection to the database failed"),
+            _ => (
+                StateErrorKind::Transient,
+                "the connection to the database failed; try again, and look at the cause if it goes on",
+            ),
         },
     };
     StateError::new(kind, message)
@@ -140,6 +186,11 @@ fn advice(error: &DbError) -> StateError {
 /// Whether another connection holds the lock that the statement needs.
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     matches!(lent_code(error).map(primary), Some(code::BUSY | code::LOCKED))
+}
+
+/// Whether SQLite refused a statement that makes no sense where it was executed.
+pub(crate) fn is_refused(error: &sqlx::Error) -> bool {
+    lent_code(error).map(primary) == Some(code::ERROR)
 }
 
 /// Whether an operation failed because another connection holds the lock.
@@ -187,4 +238,44 @@ pub(crate) fn copy(error: &StateError) -> StateError {
 /// A row that is not what it should be.
 pub(crate) fn corrupt(message: impl Into<String>) -> StateError {
     StateError::new(StateErrorKind::Corrupt, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker gives up what it has to write after an error of one row, and after nothing else.
+    #[test]
+    fn only_what_is_wrong_with_a_value_concerns_one_row() {
+        let failed = |code: i32| {
+            let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            StateError::from(DbError::from(error)).kind()
+        };
+        let of_one_row = [code::TOOBIG, code::CONSTRAINT, code::MISMATCH];
+        for code in 1..=26 {
+            assert_eq!(
+                failed(code).concerns_one_row(),
+                of_one_row.contains(&code),
+                "code {code}"
+            );
+        }
+        assert!(failed(code::CONSTRAINT_UNIQUE).concerns_one_row());
+    }
+
+    /// What happened, and then the next step.
+    #[test]
+    fn every_message_says_what_to_do() {
+        let own = (1..=26).map(|code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
+        let own = own.map(|error| StateError::from(DbError::from(error)));
+        let lent = [
+            sqlx::Error::PoolTimedOut,
+            sqlx::Error::PoolClosed,
+            sqlx::Error::WorkerCrashed,
+            sqlx::Error::Decode("no".into()),
+        ];
+        for error in own.chain(lent.map(translate)) {
+            let message = error.to_string();
+            assert!(message.contains("; "), "{message}");
+        }
+    }
 }

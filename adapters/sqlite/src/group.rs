@@ -2,25 +2,29 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
 
-use queuert::adapter::{BoxFuture, NewChain, Settled, Settlement};
+use queuert::adapter::{BoxFuture, NewChain, RenewLease, Renewal, Settled, Settlement};
 use queuert::{JobId, StateError};
 use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::create::{self, Created};
 use crate::db::Db;
-use crate::settle;
-use crate::transaction::SqliteTransaction;
+use crate::transaction::Offer;
+use crate::{claim, settle};
 
 /// What waits in the queue.
 pub(crate) enum Request {
     Create(Vec<NewChain>, Reply<Created>),
     Settle(Vec<Settlement>, Reply<Vec<Settled>>),
+    /// Without a reply it has been answered before: the leases are extended as soon as that is possible.
+    Renew(Vec<RenewLease>, Option<Reply<Vec<Renewal>>>),
     Other(Box<dyn Operation>),
     /// One whose commit does not count as news.
     Quiet(Box<dyn Operation>),
-    Begin(Reply<SqliteTransaction>),
+    /// With how long the transaction waits for its caller to come for it.
+    Begin(Duration, Reply<Offer>),
     Close(oneshot::Sender<()>),
 }
 
@@ -81,7 +85,7 @@ impl fmt::Debug for Request {
 impl Request {
     /// Whether it may share a transaction.
     pub(crate) fn groups(&self) -> bool {
-        !matches!(self, Self::Begin(_) | Self::Close(_))
+        !matches!(self, Self::Begin(..) | Self::Close(_))
     }
 
     /// Whether other processes should look when it has been committed.
@@ -94,8 +98,9 @@ impl Request {
         match self {
             Self::Create(_, reply) => reply.is_closed(),
             Self::Settle(_, reply) => reply.is_closed(),
+            Self::Renew(_, reply) => reply.as_ref().is_some_and(Reply::is_closed),
             Self::Other(operation) | Self::Quiet(operation) => operation.is_abandoned(),
-            Self::Begin(reply) => reply.is_closed(),
+            Self::Begin(_, reply) => reply.is_closed(),
             Self::Close(_) => false,
         }
     }
@@ -104,9 +109,22 @@ impl Request {
         match self {
             Self::Create(_, reply) => drop(reply.send(Err(error))),
             Self::Settle(_, reply) => drop(reply.send(Err(error))),
+            Self::Renew(_, reply) => drop(reply.map(|reply| reply.send(Err(error)))),
             Self::Other(operation) | Self::Quiet(operation) => operation.fail(error),
-            Self::Begin(reply) => drop(reply.send(Err(error))),
+            Self::Begin(_, reply) => drop(reply.send(Err(error))),
             Self::Close(_) => {}
+        }
+    }
+}
+
+impl Request {
+    /// Says of leases to extend that the store is locked: nobody can take their jobs meanwhile. They are still extended when
+    /// the lock is gone, which the caller does not wait for.
+    pub(crate) fn put_off(&mut self) {
+        if let Self::Renew(renewals, reply) = self
+            && let Some(reply) = reply.take()
+        {
+            let _ = reply.send(Ok(vec![Renewal::Busy; renewals.len()]));
         }
     }
 }
@@ -115,6 +133,7 @@ impl Request {
 pub(crate) enum Answer {
     Create(Vec<NewChain>, Reply<Created>, Created),
     Settle(Vec<Settlement>, Reply<Vec<Settled>>, Vec<Settled>),
+    Renew(Vec<RenewLease>, Option<Reply<Vec<Renewal>>>, Vec<Renewal>),
     Other(Box<dyn Operation>),
     Quiet(Box<dyn Operation>),
 }
@@ -124,6 +143,7 @@ impl Answer {
         match self {
             Self::Create(_, reply, created) => drop(reply.send(Ok(created))),
             Self::Settle(_, reply, settled) => drop(reply.send(Ok(settled))),
+            Self::Renew(_, reply, renewed) => drop(reply.map(|reply| reply.send(Ok(renewed)))),
             Self::Other(operation) | Self::Quiet(operation) => operation.answer(),
         }
     }
@@ -132,6 +152,7 @@ impl Answer {
         match self {
             Self::Create(chains, reply, _) => Request::Create(chains, reply),
             Self::Settle(settlements, reply, _) => Request::Settle(settlements, reply),
+            Self::Renew(renewals, reply, _) => Request::Renew(renewals, reply),
             Self::Other(operation) => Request::Other(operation),
             Self::Quiet(operation) => Request::Quiet(operation),
         }
@@ -170,6 +191,13 @@ pub(crate) async fn run_all(
                     return Err(error);
                 }
             },
+            Request::Renew(renewals, reply) => match claim::renew(db, core, &renewals).await {
+                Ok(renewed) => answers.push(Answer::Renew(renewals, reply, renewed)),
+                Err(error) => {
+                    group.push(Request::Renew(renewals, reply));
+                    return Err(error);
+                }
+            },
             Request::Other(mut operation) => match operation.run(db).await {
                 Ok(()) => answers.push(Answer::Other(operation)),
                 Err(error) => {
@@ -184,7 +212,7 @@ pub(crate) async fn run_all(
                     return Err(error);
                 }
             },
-            Request::Begin(_) | Request::Close(_) => {}
+            Request::Begin(..) | Request::Close(_) => {}
         }
     }
     Ok(())

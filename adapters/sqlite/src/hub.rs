@@ -1,6 +1,7 @@
 //! The subscribers of one process, and who of them is told what.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use queuert::adapter::{Demand, Notice, NoticeSender, Topic};
 use queuert::{ChainId, TypeName};
@@ -172,10 +173,17 @@ impl Hub {
 
     /// Tells everybody to look at the store.
     pub(crate) fn resync(&self) {
+        self.senders().for_each(NoticeSender::resync);
+    }
+
+    /// Tells everybody that nothing is heard for now, and why.
+    pub(crate) fn fail(&self, error: &Arc<str>) {
+        self.senders().for_each(|sender| sender.fail(Arc::clone(error)));
+    }
+
+    fn senders(&self) -> impl Iterator<Item = &NoticeSender> {
         let jobs = self.jobs.values().flatten().map(|subscriber| &subscriber.sender);
         let chains = self.chains.values().flat_map(|found| found.senders.values());
-        jobs.chain(chains)
-            .chain(self.leases.values())
-            .for_each(NoticeSender::resync);
+        jobs.chain(chains).chain(self.leases.values())
     }
 }

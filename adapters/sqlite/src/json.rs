@@ -70,6 +70,13 @@ impl Batch {
         self
     }
 
+    pub(crate) fn optional_number(&mut self, number: Option<i64>) -> &mut Self {
+        match number {
+            Some(number) => self.number(number),
+            None => self.null(),
+        }
+    }
+
     pub(crate) fn id(&mut self, id: Uuid) -> &mut Self {
         self.field();
         self.hex(id.as_bytes());

@@ -48,7 +48,8 @@
 //! end, and after [`SqliteOptions::lock_timeout`] says so. Reads go to connections of their own and wait for nobody.
 //!
 //! The file is switched to write-ahead logging, which needs a local file system. Transactions that you open on
-//! connections of your own and pass to [`Client::adopt`](queuert::Client::adopt) must begin with `BEGIN IMMEDIATE`.
+//! connections of your own and pass to [`Client::adopt`](queuert::Client::adopt) must be begun with sqlx's
+//! `begin_with("BEGIN IMMEDIATE")`.
 //!
 //! # Several processes
 //!
@@ -69,12 +70,16 @@
 
 mod claim;
 mod clock;
+mod close;
+mod connections;
 mod core;
 mod create;
 mod db;
 mod error;
 mod group;
+mod hidden;
 mod hub;
+mod identity;
 mod json;
 mod migrate;
 mod notify;
@@ -83,12 +88,15 @@ mod options;
 mod own;
 mod presence;
 mod query;
+mod queue;
 mod retention;
 mod row;
 mod sabotage;
+mod session;
 mod settle;
 mod sql;
 mod state;
+mod thread;
 mod transaction;
 mod values;
 mod writer;

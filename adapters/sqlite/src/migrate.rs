@@ -17,10 +17,8 @@ pub struct Migration {
     pub sql: String,
 }
 
-const STEPS: &[(&str, &str)] = &[
-    ("jobs", include_str!("../migrations/0001_jobs.sql")),
-    ("process", include_str!("../migrations/0002_process.sql")),
-];
+/// The steps in order; the version of a step is its place in this list, from one.
+const STEPS: &[(&str, &str)] = &[("schema", include_str!("../migrations/0001_schema.sql"))];
 
 /// The ledger. It is this library's own: migrations of the application never meet it.
 const LEDGER: &str = "CREATE TABLE {prefix}migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, \

@@ -4,25 +4,32 @@
 //! anybody listens, which costs a fraction of a percent of a core; when it has moved, one look at the indexes tells what
 //! there is to do. So writers pay nothing for other processes, and a change that was made by any other program on the
 //! file is noticed too.
+//!
+//! That connection is on a thread of its own, so that it depends on no runtime: one that ends, or that nobody drives, would
+//! leave the subscribers of the others without hints. The first subscription starts the thread, and the others wait for it.
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use queuert::__task::{Lock, LockGuard};
 use queuert::adapter::{BoxFuture, Notice, NotifyAdapter, Subscription, Topic};
-use queuert::{ChainId, JobId, NotifyError, StateError, Timestamp, TypeName};
+use queuert::{ChainId, JobId, NotifyError, StateError, StateErrorKind, Timestamp, TypeName};
 use rusqlite::OpenFlags;
 use sqlx::{Connection, SqliteConnection};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::clock;
+use crate::connections::{Open, track};
 use crate::core::Core;
 use crate::db::{Db, query};
-use crate::error::{DbError, corrupt, translate};
+use crate::error::{DbError, copy, corrupt, translate};
 use crate::hub::Hub;
 use crate::json::Batch;
 use crate::state::SqliteState;
+use crate::thread;
 
 /// How often the change counter is looked at while somebody listens.
 const INTERVAL: Duration = Duration::from_millis(25);
@@ -32,6 +39,9 @@ const LINGER: u32 = 200;
 
 /// A pause after a failed look, before the next one.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
+
+/// A look hardly ever waits in WAL mode; when it does, for a checkpoint or a recovery.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A commit of this process that is not older than this is taken for the cause of an announcement. Other processes see
 /// the commit itself, so the announcement need not be carried.
@@ -61,16 +71,26 @@ pub struct SqliteNotify {
 #[derive(Debug)]
 struct Shared {
     state: SqliteState,
-    subscribers: Mutex<Subscribers>,
+    subscribers: Lock<Subscribers>,
 }
 
 #[derive(Debug, Default)]
 struct Subscribers {
     hub: Hub,
-    /// Whether the task that looks is there.
-    watched: bool,
+    watch: Phase,
     /// When the next job of a type is due, as far as the subscribers know.
     next_due: HashMap<TypeName, Timestamp>,
+}
+
+/// Where the watch is.
+#[derive(Debug, Default)]
+enum Phase {
+    /// There is none.
+    #[default]
+    Idle,
+    /// It opens the file; these wait for it.
+    Starting(Vec<oneshot::Sender<Result<(), StateError>>>),
+    Looking,
 }
 
 impl SqliteNotify {
@@ -79,7 +99,7 @@ impl SqliteNotify {
         Self {
             shared: Arc::new(Shared {
                 state: state.clone(),
-                subscribers: Mutex::default(),
+                subscribers: Lock::default(),
             }),
         }
     }
@@ -87,35 +107,63 @@ impl SqliteNotify {
     async fn add(&self, topic: Topic) -> Result<Subscription, NotifyError> {
         // Nobody else has a database in memory open.
         let alone = self.shared.state.readers().is_none();
-        let watch = match alone || self.shared.lock().watched {
-            true => None,
-            // Before the subscription is there, so that everything announced from then on is later.
-            false => Some(Watch::start(&self.shared.state).await.map_err(failed)?),
-        };
-        let known = match &topic {
-            Topic::Jobs { types, .. } if !alone => self.shared.next_due(types).await.map_err(failed)?,
-            _ => Vec::new(),
-        };
-        let mut subscribers = self.shared.lock();
-        for (type_name, due) in known {
-            // Whoever subscribes looks at the store next, and so knows at least this.
-            subscribers.next_due.entry(type_name).or_insert(due);
+        loop {
+            if !alone {
+                // Before the subscription is there, so that everything announced from then on is later.
+                self.watched().await?;
+            }
+            let known = match &topic {
+                Topic::Jobs { types, .. } if !alone => self.shared.next_due(types).await.map_err(failed)?,
+                _ => Vec::new(),
+            };
+            let mut subscribers = self.shared.lock();
+            // It may have ended meanwhile, because nobody listened.
+            if !alone && !matches!(subscribers.watch, Phase::Looking) {
+                continue;
+            }
+            for (type_name, due) in known {
+                // Whoever subscribes looks at the store next, and so knows at least this.
+                subscribers.next_due.entry(type_name).or_insert(due);
+            }
+            let id = subscribers.hub.next_id();
+            let guard = Unsubscribe {
+                shared: Arc::clone(&self.shared),
+                id,
+                topic: topic.clone(),
+            };
+            let (sender, subscription) = Subscription::new(guard);
+            subscribers.hub.add(id, topic, sender);
+            return Ok(subscription);
         }
-        let id = subscribers.hub.next_id();
-        let guard = Unsubscribe {
-            shared: Arc::clone(&self.shared),
-            id,
-            topic: topic.clone(),
+    }
+
+    /// Waits until the watch looks at the file, and starts it if it is not there.
+    async fn watched(&self) -> Result<(), NotifyError> {
+        let (reply, answer) = oneshot::channel();
+        let start = {
+            let mut subscribers = self.shared.lock();
+            match &mut subscribers.watch {
+                Phase::Looking => return Ok(()),
+                Phase::Starting(waiting) => {
+                    waiting.push(reply);
+                    false
+                }
+                Phase::Idle => {
+                    subscribers.watch = Phase::Starting(vec![reply]);
+                    true
+                }
+            }
         };
-        let (sender, subscription) = Subscription::new(guard);
-        subscribers.hub.add(id, topic, sender);
-        if let Some(watch) = watch
-            && !subscribers.watched
-        {
-            subscribers.watched = true;
-            tokio::spawn(watch.run(Arc::downgrade(&self.shared)));
+        if start {
+            // Not under the lock: a thread that cannot be started drops its end right here, which takes the lock.
+            Watching::start(&self.shared).map_err(failed)?;
         }
-        Ok(subscription)
+        match answer.await {
+            Ok(started) => started.map_err(failed),
+            Err(_) => Err(NotifyError::new(
+                "the thread that looks at the file has ended; subscribe again",
+            )),
+        }
     }
 }
 
@@ -151,8 +199,23 @@ impl NotifyAdapter for SqliteNotify {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Subscribers> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockGuard<'_, Subscribers> {
+        self.subscribers.lock()
+    }
+
+    /// Tells the callers that wait for the watch how its start went.
+    fn has_started(&self, started: &Result<(), StateError>) {
+        let phase = match started {
+            Ok(()) => Phase::Looking,
+            Err(_) => Phase::Idle,
+        };
+        let before = std::mem::replace(&mut self.lock().watch, phase);
+        if let Phase::Starting(waiting) = before {
+            for reply in waiting {
+                // A caller that does not wait any more need not know.
+                let _ = reply.send(started.as_ref().copied().map_err(copy));
+            }
+        }
     }
 
     /// When the next job of each type is due, where there is one.
@@ -199,19 +262,25 @@ impl Drop for Unsubscribe {
     }
 }
 
-/// Never waits for a lock: if there is one, the next look comes soon.
-fn open_counter(file: &Path) -> Result<rusqlite::Connection, DbError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+/// With a file that is as it always was, this library opens it itself: a look takes some microseconds, of which the way to
+/// a thread of sqlx and back would make hundreds.
+fn open_eyes(file: &Path) -> Result<rusqlite::Connection, DbError> {
+    // The last connection folds the log into the file, which one that may only read cannot.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_PRIVATE_CACHE;
-    let counter = rusqlite::Connection::open_with_flags(file, flags)?;
-    counter.busy_timeout(Duration::ZERO)?;
-    Ok(counter)
+    let eyes = rusqlite::Connection::open_with_flags(file, flags)?;
+    eyes.busy_timeout(PATIENCE)?;
+    eyes.pragma_update(None, "query_only", "ON")?;
+    Ok(eyes)
 }
 
 fn failed(error: StateError) -> NotifyError {
-    NotifyError::new("the file that carries the hints failed").with_source(error)
+    NotifyError::new(
+        "the database file that carries the wake-ups failed, so jobs are found by polling; the cause says what to do",
+    )
+    .with_source(error)
 }
 
 fn batch(notices: &[Notice]) -> Batch {
@@ -234,17 +303,95 @@ fn batch(notices: &[Notice]) -> Batch {
     batch
 }
 
-/// What looks at the file for this process.
+/// The thread that looks at the file for this process. However it ends, the next subscription starts another one.
+struct Watching {
+    shared: Weak<Shared>,
+    /// Whether it has said so itself.
+    done: bool,
+}
+
+impl Watching {
+    fn start(shared: &Arc<Shared>) -> Result<(), StateError> {
+        let failed = |error| {
+            StateError::new(
+                StateErrorKind::Transient,
+                "no thread could be started to look at the file for wake-ups; check the limits of threads and memory of the process \
+                 (`ulimit -u`)",
+            )
+            .with_source(error)
+        };
+        let watching = Self {
+            shared: Arc::downgrade(shared),
+            done: false,
+        };
+        let started = thread::start("queuert-watch", move |runtime| match runtime {
+            Ok(runtime) => runtime.block_on(watching.run()),
+            Err(error) => {
+                if let Some(shared) = watching.shared.upgrade() {
+                    shared.has_started(&Err(failed(error)));
+                }
+            }
+        });
+        started.map_err(failed)
+    }
+
+    async fn run(mut self) {
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let started = Watch::start(&shared.state).await;
+        let (watch, answer) = match started {
+            Ok(watch) => (Some(watch), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        shared.has_started(&answer);
+        drop(shared);
+        if let Some(watch) = watch {
+            watch.run(&self.shared).await;
+        }
+        self.done = true;
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if let Some(shared) = self.shared.upgrade() {
+            let before = std::mem::take(&mut shared.lock().watch);
+            // Not under the lock: it wakes those that wait.
+            drop(before);
+        }
+    }
+}
+
+/// What looks at the file.
 struct Watch {
     core: Arc<Core>,
-    connection: SqliteConnection,
-    /// For the change counter, if the file can be opened without options of the caller's: a look takes some
-    /// microseconds, of which the way to a thread of sqlx and back would make hundreds.
-    counter: Option<rusqlite::Connection>,
+    eyes: Eyes,
     /// The last notice that was read.
     notice: i64,
     /// The change counter at the last look; `None` before the first.
     version: Option<i64>,
+    /// Dropped after `eyes`, which it counts as open.
+    _open: Option<Open>,
+}
+
+/// A connection of its own: a pooled one would be missing for readers for as long as somebody listens.
+enum Eyes {
+    Own(rusqlite::Connection),
+    /// Where only sqlx can open the file.
+    Lent(SqliteConnection),
+}
+
+impl Eyes {
+    fn db(&mut self) -> Db<'_> {
+        match self {
+            Self::Own(connection) => Db::Own(connection),
+            Self::Lent(connection) => Db::Lent(connection),
+        }
+    }
 }
 
 impl Watch {
@@ -252,30 +399,41 @@ impl Watch {
         let Some(readers) = state.readers() else {
             return Err(corrupt("a database in memory is not shared"));
         };
-        if readers.is_closed() {
+        let mut open = state.core().connections.admit();
+        if open.is_none() {
             return Err(translate(sqlx::Error::PoolClosed));
         }
-        // A connection of its own: a pooled one would be missing for readers for as long as somebody listens.
-        let options = readers.connect_options();
-        let mut connection = SqliteConnection::connect_with(&options).await.map_err(translate)?;
+        state.core().check_file()?;
+        let mut eyes = match state.file() {
+            Some(file) => Eyes::Own(open_eyes(file)?),
+            None => {
+                let connected = SqliteConnection::connect_with(&readers.connect_options()).await;
+                let mut connection = connected.map_err(translate)?;
+                if let Some(open) = open.take() {
+                    track(&mut connection, open).await.map_err(translate)?;
+                }
+                Eyes::Lent(connection)
+            }
+        };
         let last = query(&state.core().sql.last_notice);
-        let notice = Db::Lent(&mut connection).first(last, |last| last.get(0)).await?;
-        let counter = state.file().map(open_counter).transpose()?;
+        let notice = eyes.db().first(last, |last| last.get(0)).await?;
         Ok(Self {
             core: Arc::clone(state.core()),
-            connection,
-            counter,
+            eyes,
             notice: notice.unwrap_or_default(),
             version: None,
+            _open: open,
         })
     }
 
     /// Looks until nobody listens any more.
-    async fn run(mut self, shared: Weak<Shared>) {
+    async fn run(mut self, shared: &Weak<Shared>) {
         let mut pause = INTERVAL;
         let mut needless = 0;
+        let mut failing = false;
         loop {
-            tokio::time::sleep(pause).await;
+            // A store that is closed waits for this connection.
+            let _ = tokio::time::timeout(pause, self.core.connections.closed()).await;
             let Some(shared) = shared.upgrade() else {
                 return;
             };
@@ -285,39 +443,51 @@ impl Watch {
                     true => needless + 1,
                     false => 0,
                 };
-                if needless > LINGER || shared.state.is_closed() {
-                    subscribers.watched = false;
+                if needless > LINGER || self.core.connections.is_closed() {
+                    // Under the lock: the next subscription starts another one.
+                    subscribers.watch = Phase::Idle;
                     return;
                 }
             }
-            pause = match self.look(&shared).await {
-                Ok(()) => INTERVAL,
+            let looked = match self.look(&shared).await {
+                Ok(()) if failing => {
+                    shared.lock().hub.resync();
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
                 Err(_) => match Self::start(&shared.state).await {
                     // Listening again first, then everybody looks.
                     Ok(again) => {
                         self = again;
                         shared.lock().hub.resync();
-                        INTERVAL
+                        Ok(())
                     }
-                    Err(_) => AFTER_FAILURE,
+                    Err(error) => Err(error),
                 },
             };
+            pause = match &looked {
+                Ok(()) => INTERVAL,
+                Err(_) => AFTER_FAILURE,
+            };
+            if let (false, Err(error)) = (failing, &looked) {
+                shared.lock().hub.fail(&error.to_string().into());
+            }
+            failing = looked.is_err();
         }
     }
 
     /// The change counter, which moves when another connection commits.
     async fn counted(&mut self) -> Result<i64, StateError> {
-        let mut db = match &mut self.counter {
-            Some(counter) => Db::Own(counter),
-            None => Db::Lent(&mut self.connection),
-        };
-        let version = db
+        let version = self
+            .eyes
+            .db()
             .first(query(&self.core.sql.data_version), |found| found.get(0))
             .await?;
         version.ok_or_else(|| corrupt("the change counter is not there"))
     }
 
     async fn look(&mut self, shared: &Shared) -> Result<(), StateError> {
+        self.core.check_file()?;
         let version = self.counted().await?;
         if self.version == Some(version) {
             return Ok(());
@@ -339,7 +509,7 @@ impl Watch {
 
     async fn read_notices(&mut self, shared: &Shared) -> Result<(), StateError> {
         let read = query(&self.core.sql.read_notices).bind(self.notice);
-        let mut db = Db::Lent(&mut self.connection);
+        let mut db = self.eyes.db();
         let rows = db.fetch(read, |found| {
             let notice = match found.get::<i64>(2)? {
                 0 => Some(Notice::JobsAvailable {
@@ -365,7 +535,7 @@ impl Watch {
     /// Offers what is due, and wakes somebody where the next job is due sooner than was known.
     async fn look_for_jobs(&mut self, shared: &Shared, types: &[TypeName]) -> Result<(), StateError> {
         let now = clock::now();
-        let found = watched_types(&mut Db::Lent(&mut self.connection), &self.core, types).await?;
+        let found = watched_types(&mut self.eyes.db(), &self.core, types).await?;
         let mut subscribers = shared.lock();
         for (type_name, mut count, due) in found {
             match due {
@@ -389,7 +559,7 @@ impl Watch {
     async fn look_for_ends(&mut self, shared: &Shared, chains: &[ChainId]) -> Result<(), StateError> {
         let statuses = self
             .core
-            .chain_statuses(&mut Db::Lent(&mut self.connection), chains.iter().copied())
+            .chain_statuses(&mut self.eyes.db(), chains.iter().copied())
             .await?;
         let mut subscribers = shared.lock();
         for chain in chains {

@@ -32,7 +32,13 @@ pub(crate) async fn trigger(
         // A job that is due already keeps the place that it has waited for.
         stored.job.scheduled_at = stored.job.scheduled_at.min(now);
     }
-    let changes: Vec<_> = by_id.values().map(Change::of_job).collect();
+    let changes: Vec<_> = by_id
+        .values()
+        .map(|stored| Change {
+            rank: Some(stored.rank.min(core.rank(stored.job.scheduled_at, stored.job.priority))),
+            ..Change::of_job(stored)
+        })
+        .collect();
     core.change(db, &changes, now).await?;
     let records = jobs.iter().filter_map(|id| by_id.get(id));
     Ok(Ok(records.map(|stored| stored.job.clone()).collect()))

@@ -12,13 +12,18 @@ use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::Instant;
 
+use crate::connections::{Connections, Open, track};
 use crate::core::Core;
-use crate::error::{is_locked, translate};
+use crate::error::{is_locked, translate, translate_first};
+use crate::hidden::Hidden;
+use crate::identity::Opened;
 use crate::migrate;
 use crate::own::{Own, OwnOptions};
 use crate::presence::Presence;
+use crate::queue::Queue;
 use crate::state::SqliteState;
-use crate::writer::Writer;
+use crate::transaction::Lendable;
+use crate::writer::Plan;
 
 /// How much of a commit has reached the disk when it is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +47,7 @@ pub struct SqliteOptions {
     lock_timeout: Duration,
     readers: u32,
     ageing_step: Duration,
-    connect: Option<SqliteConnectOptions>,
+    connect: Hidden<Option<SqliteConnectOptions>>,
 }
 
 /// Ranks are whole numbers of microseconds; a longer step could overflow them.
@@ -75,7 +80,7 @@ impl Default for SqliteOptions {
             lock_timeout: Duration::from_secs(10),
             readers: 4,
             ageing_step: AGEING_STEP,
-            connect: None,
+            connect: Hidden(None),
         }
     }
 }
@@ -119,13 +124,14 @@ impl SqliteOptions {
     /// Without options of yours, this library writes on a connection of its own that sqlx is not in the way of; with
     /// them, everything goes through sqlx, at about half the speed.
     pub fn connect_options(mut self, options: SqliteConnectOptions) -> Self {
-        self.connect = Some(options);
+        self.connect = Hidden(Some(options));
         self
     }
 
     /// Opens the file, creates it if it does not exist, and brings the schema up to date.
     ///
-    /// Must be called within a tokio runtime, on which the writer then lives.
+    /// Must be called within a tokio runtime. The store may be used from other runtimes too, at the same time or when this
+    /// one has ended: each has a writer of its own, a task that ends with it.
     ///
     /// # Errors
     ///
@@ -138,9 +144,7 @@ impl SqliteOptions {
     /// A dropped future may leave a file without a schema, or with the whole of it.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteState, StateError> {
         let path = resolved(path.as_ref())?;
-        let options = self
-            .connect
-            .clone()
+        let options = Option::clone(&self.connect)
             .unwrap_or_default()
             .filename(&path)
             .create_if_missing(true);
@@ -187,7 +191,7 @@ impl SqliteOptions {
                  `SqliteState::options().open_in_memory()` and the transactions of its client",
             ));
         }
-        self.connect = Some(options);
+        self.connect = Hidden(Some(options));
         self.open(path).await
     }
 
@@ -201,15 +205,15 @@ impl SqliteOptions {
         let plain = options
             .busy_timeout(SHORT_WAIT)
             .row_buffer_size(ROW_BUFFER)
-            .log_statements(log_off())
-            .synchronous(match self.synchronous {
-                Synchronous::Full => SqliteSynchronous::Full,
-                Synchronous::Normal => SqliteSynchronous::Normal,
-            });
+            .log_statements(log_off());
         // The writer touches the indexes of the whole backlog: with SQLite's own 2 MB it would read pages again and again,
         // and spill half-written transactions. Longer logs make for fewer flushes of the file itself.
         let writing = plain
             .clone()
+            .synchronous(match self.synchronous {
+                Synchronous::Full => SqliteSynchronous::Full,
+                Synchronous::Normal => SqliteSynchronous::Normal,
+            })
             .pragma(WRITER_CACHE.0, WRITER_CACHE.1)
             .pragma(CHECKPOINT_PAGES.0, CHECKPOINT_PAGES.1);
         let deadline = Instant::now() + self.lock_timeout;
@@ -222,45 +226,53 @@ impl SqliteOptions {
                 Ok(connection) => break connection,
             }
         };
-        let presence = Presence::new(database(&mut connection).await.map_err(|error| named(error, &path))?);
-        let core = Arc::new(Core::new(&self.prefix, self.ageing_step, presence));
-        let readers = (!in_memory).then(|| self.reader_pool(&plain));
+        let database = database(&mut connection).await.map_err(|error| named(error, &path))?;
+        let presence = Presence::new(database.clone());
+        // A link that is made to lead elsewhere is another file at the path too, so it is not followed once and for all.
+        let opened = match path.to_string_lossy().starts_with("file:") {
+            true => database.clone().and_then(Opened::at),
+            false => database.as_ref().and_then(|_| Opened::at(path.clone())),
+        };
+        let core = Arc::new(Core::new(&self.prefix, self.ageing_step, presence, opened));
+        let Some(open) = core.connections.admit() else {
+            return Err(translate(sqlx::Error::PoolClosed));
+        };
+        let connection = Lendable::new(connection, open.clone(), database.as_deref())
+            .await
+            .map_err(|error| named(translate(error), &path))?;
+        let readers = (!in_memory).then(|| self.reader_pool(&plain, &core.connections));
         // With options of the caller's, or in memory, only sqlx knows how to open it.
         let file = (!in_memory && self.connect.is_none()).then_some(path);
-        let own = match &file {
-            Some(path) => Some(self.start_own(&core, path.clone(), deadline).await?),
+        let own_options = match (&file, &database) {
+            (Some(path), Some(database)) => Some(self.own_options(path.clone(), database.clone())),
+            _ => None,
+        };
+        let own = match &own_options {
+            Some(options) => Some(start_own(&core, options, &open, deadline).await?),
             None => None,
         };
-        let writer_options = writing.create_if_missing(false);
-        let queue = Writer::start(
-            Arc::clone(&core),
-            own,
-            writer_options,
-            connection,
-            in_memory,
-            self.lock_timeout,
-        );
-        Ok(SqliteState::new(core, queue, readers, file))
+        let plan = Plan {
+            core: Arc::clone(&core),
+            own: own_options,
+            options: Hidden(writing.create_if_missing(false)),
+            database,
+            lock_timeout: self.lock_timeout,
+        };
+        let queue = match in_memory {
+            true => Queue::start_in_memory(&plan, open, connection).await?,
+            false => Queue::start(plan, open, own, connection),
+        };
+        Ok(SqliteState::new(core, queue, readers, file, self.lock_timeout))
     }
 
-    async fn start_own(&self, core: &Arc<Core>, path: PathBuf, deadline: Instant) -> Result<Own, StateError> {
-        loop {
-            match Own::start(Arc::clone(core), self.own_options(path.clone())).await {
-                Err(error) if is_locked(&error) && Instant::now() < deadline => {
-                    tokio::time::sleep(SHORT_WAIT).await;
-                }
-                started => return started.map_err(|error| named(error, &path)),
-            }
-        }
-    }
-
-    fn own_options(&self, path: PathBuf) -> OwnOptions {
+    fn own_options(&self, path: PathBuf, database: PathBuf) -> OwnOptions {
         let synchronous = match self.synchronous {
             Synchronous::Full => "FULL",
             Synchronous::Normal => "NORMAL",
         };
         OwnOptions {
             path,
+            database,
             busy_timeout: SHORT_WAIT,
             // The keys of the application's own tables may refer to ours; sqlx has them checked too.
             pragmas: vec![
@@ -272,7 +284,11 @@ impl SqliteOptions {
         }
     }
 
-    fn reader_pool(&self, plain: &SqliteConnectOptions) -> SqlitePool {
+    /// A connection that is opened here has read nothing of the file before [`SqliteState::read`] has looked whether it is
+    /// the right one, and so has no log that it would write into a wrong one when it is closed. `PRAGMA synchronous` would
+    /// read; readers do not need it.
+    fn reader_pool(&self, plain: &SqliteConnectOptions, connections: &Connections) -> SqlitePool {
+        let connections = connections.clone();
         let options = plain
             .clone()
             .create_if_missing(false)
@@ -284,6 +300,10 @@ impl SqliteOptions {
             .test_before_acquire(false)
             .max_lifetime(None)
             .idle_timeout(Duration::from_secs(60))
+            .after_connect(move |connection, _| {
+                let open = connections.admit();
+                Box::pin(async move { track(connection, open.ok_or(sqlx::Error::PoolClosed)?).await })
+            })
             .connect_lazy_with(options)
     }
 
@@ -337,9 +357,21 @@ impl SqliteOptions {
         match applied {
             Ok(()) => Ok(SqliteTransactionManager::commit(connection).await?),
             Err(error) => {
-                SqliteTransactionManager::rollback(connection).await?;
+                // The first error counts; the connection is closed in any case.
+                let _ = SqliteTransactionManager::rollback(connection).await;
                 Err(Failure::Other(error))
             }
+        }
+    }
+}
+
+async fn start_own(core: &Arc<Core>, options: &OwnOptions, open: &Open, deadline: Instant) -> Result<Own, StateError> {
+    loop {
+        match Own::start(Arc::clone(core), options.clone(), open.clone()).await {
+            Err(error) if is_locked(&error) && Instant::now() < deadline => {
+                tokio::time::sleep(SHORT_WAIT).await;
+            }
+            started => return started.map_err(|error| named(error, &options.path)),
         }
     }
 }
@@ -394,7 +426,7 @@ enum Failure {
 
 impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {
-        translate(error).into()
+        translate_first(error).into()
     }
 }
 

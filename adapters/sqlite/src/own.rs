@@ -11,15 +11,19 @@ use queuert::{StateError, StateErrorKind};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
+use crate::connections::Open;
 use crate::core::Core;
 use crate::db::Db;
 use crate::error::{DbError, copy};
 use crate::group::{Answer, Request, run_all};
+use crate::identity::Logs;
 
 /// How to open the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnOptions {
     pub(crate) path: PathBuf,
+    /// The same as SQLite knows it, beside which the log is.
+    pub(crate) database: PathBuf,
     pub(crate) busy_timeout: Duration,
     pub(crate) pragmas: Vec<(&'static str, &'static str)>,
 }
@@ -45,21 +49,42 @@ pub(crate) struct Own {
 
 impl Own {
     /// Starts the thread and opens its connection. It ends, and closes the connection, when this value is dropped.
-    pub(crate) async fn start(core: Arc<Core>, options: OwnOptions) -> Result<Self, StateError> {
+    pub(crate) async fn start(core: Arc<Core>, options: OwnOptions, open: Open) -> Result<Self, StateError> {
+        let (first, opened) = oneshot::channel();
+        let own = Self::spawn(core, options, open, Some(first))?;
+        opened.await.map_err(|_| gone())??;
+        Ok(own)
+    }
+
+    /// Starts the thread, which opens its connection with the first group.
+    pub(crate) fn start_lazily(core: Arc<Core>, options: OwnOptions, open: Open) -> Result<Self, StateError> {
+        Self::spawn(core, options, open, None)
+    }
+
+    fn spawn(
+        core: Arc<Core>,
+        options: OwnOptions,
+        open: Open,
+        first: Option<oneshot::Sender<Result<(), DbError>>>,
+    ) -> Result<Self, StateError> {
         let (work, queue) = mpsc::channel::<(Vec<Request>, oneshot::Sender<Outcome>)>();
         let (end, ended) = oneshot::channel();
-        let (open, opened) = oneshot::channel();
         let thread = std::thread::Builder::new().name("queuert-sqlite".to_owned());
         let started = thread.spawn(move || {
+            // Dropped last, after the connection.
+            let _open = open;
             let mut runner = Runner {
                 core,
+                logs: Logs::beside(&options.database),
                 options,
                 connection: None,
             };
-            let first = runner.open().map(|connection| runner.connection = Some(connection));
-            let failed = first.is_err();
-            if open.send(first).is_err() || failed {
-                return;
+            if let Some(first) = first {
+                let opened = runner.open().map(|connection| runner.connection = Some(connection));
+                let failed = opened.is_err();
+                if first.send(opened).is_err() || failed {
+                    return;
+                }
             }
             for (group, reply) in queue {
                 // A panic takes the group with it, whose replies tell of the loss, and the connection, which undoes what
@@ -72,9 +97,8 @@ impl Own {
             let _ = end.send(());
         });
         started.map_err(|error| {
-            StateError::new(StateErrorKind::Transient, "no thread could be started for the writer").with_source(error)
+            StateError::new(StateErrorKind::Transient, "no thread could be started for the writer; check the limits of threads and memory of the process (`ulimit -u`)").with_source(error)
         })?;
-        opened.await.map_err(|_| gone())??;
         Ok(Self { work, ended })
     }
 
@@ -114,13 +138,28 @@ struct Runner {
     options: OwnOptions,
     /// `None` after a failure that leaves its state in doubt.
     connection: Option<Connection>,
+    /// As the connection has found them.
+    logs: Logs,
 }
 
 impl Runner {
     fn run(&mut self, mut group: Vec<Request>) -> Outcome {
-        let mut connection = match self.connection.take().map_or_else(|| self.open(), Ok) {
+        let kept = self.connection.take();
+        // A connection to another file at the path would take the log of the old one for that file's, and write it into it.
+        if kept.is_none()
+            && let Err(moved) = self.core.check_file()
+        {
+            return Outcome::Failed(group, moved);
+        }
+        let mut connection = match kept.map_or_else(|| self.open(), Ok) {
             Ok(connection) => connection,
-            Err(error) => return refused(group, error),
+            Err(error) => {
+                return match self.core.check_file() {
+                    Ok(()) => refused(group, error),
+                    // Which is why it cannot be opened.
+                    Err(moved) => Outcome::Failed(group, moved),
+                };
+            }
         };
         if let Err(error) = execute(&connection, "BEGIN IMMEDIATE") {
             self.keep(connection);
@@ -130,6 +169,13 @@ impl Runner {
         let mut answers = Vec::with_capacity(group.len());
         // Nothing on this kind of connection ever waits, so the first poll is the last.
         let ran = run_all(&self.core, &mut Db::Own(&mut connection), &mut group, &mut answers).now_or_never();
+        // Before the commit: nothing is written to a file that no other program finds.
+        if let Err(error) = self.check_files() {
+            self.keep(connection);
+            let all = answers.into_iter().map(Answer::into_request).chain(group);
+            all.for_each(|request| request.fail(copy(&error)));
+            return Outcome::Told;
+        }
         if let Err(error) = ran.unwrap_or_else(|| Err(stuck())) {
             self.keep(connection);
             let again = answers.into_iter().map(Answer::into_request).chain(group);
@@ -158,7 +204,13 @@ impl Runner {
         Outcome::Told
     }
 
-    fn open(&self) -> Result<Connection, DbError> {
+    fn check_files(&mut self) -> Result<(), StateError> {
+        self.core.check_file()?;
+        self.logs.check()
+    }
+
+    fn open(&mut self) -> Result<Connection, DbError> {
+        self.logs.forget();
         // Those of sqlx.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use queuert::__task::{Lock, LockGuard};
 use queuert::StateError;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -29,23 +29,23 @@ const MOST_WORKERS: usize = 64;
 pub(crate) struct Presence {
     /// What the names of the files start with; `None` for a database in memory.
     base: Option<PathBuf>,
-    own: Mutex<Own>,
+    own: Lock<Own>,
     /// Dead processes, and when that was found out.
-    deaths: Mutex<HashMap<Uuid, Instant>>,
+    deaths: Lock<HashMap<Uuid, Instant>>,
 }
 
 #[derive(Debug)]
 enum Own {
     /// Nothing has been claimed so far.
     Absent,
-    Present(Lock),
+    Present(FileLock),
     /// There can be no file, or no lock on it.
     Impossible,
 }
 
 /// A file that this handle keeps locked.
 #[derive(Debug)]
-struct Lock {
+struct FileLock {
     key: Uuid,
     /// Locked until it is closed.
     _file: File,
@@ -87,8 +87,8 @@ impl Presence {
         });
         Self {
             base,
-            own: Mutex::new(Own::Absent),
-            deaths: Mutex::default(),
+            own: Lock::new(Own::Absent),
+            deaths: Lock::default(),
         }
     }
 
@@ -96,8 +96,8 @@ impl Presence {
         self.base.is_some()
     }
 
-    fn own(&self) -> MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn own(&self) -> LockGuard<'_, Own> {
+        self.own.lock()
     }
 
     fn key(&self) -> Option<Uuid> {
@@ -145,7 +145,7 @@ impl Presence {
     }
 
     /// Makes a file and locks it. Nobody looks at it before a row names it, which is later.
-    fn appear(&self) -> Option<Lock> {
+    fn appear(&self) -> Option<FileLock> {
         let key = Uuid::new_v4();
         let path = self.path(key)?;
         let file = OpenOptions::new().write(true).create_new(true).open(&path).ok()?;
@@ -157,7 +157,7 @@ impl Presence {
             )
         };
         if file.try_lock().is_ok() && excludes(&path) {
-            return Some(Lock {
+            return Some(FileLock {
                 key,
                 _file: file,
                 workers: HashSet::new(),
@@ -232,7 +232,7 @@ impl Presence {
     pub(crate) fn has_died_since(&self, rows: &[(Uuid, String)], since: Instant) -> bool {
         self.reappear();
         let keys: BTreeSet<Uuid> = rows.iter().map(|(key, _)| *key).collect();
-        let mut deaths = self.deaths.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deaths = self.deaths.lock();
         deaths.retain(|key, _| keys.contains(key));
         for key in keys {
             if self.life(key) == Life::Dead {

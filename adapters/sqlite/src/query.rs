@@ -1,9 +1,10 @@
 //! Reads.
 
 use queuert::adapter::{ChainQuery, JobQuery, JobSort, Order, Position};
-use queuert::{ChainId, ChainRecord, JobId, JobRecord, JobStatus, StateError, TypeName};
+use queuert::{ChainId, ChainRecord, JobId, JobRecord, JobStatus, StateError, Timestamp, TypeName};
 
 use crate::claim::blockers_of;
+use crate::clock;
 use crate::core::{Core, count};
 use crate::db::{Db, Query, Value, query};
 use crate::json::Batch;
@@ -17,6 +18,18 @@ const FEW: i64 = 10_000;
 /// The pending jobs, from the two indexes that share them.
 const PENDING_JOBS: &str = "SELECT seq FROM {prefix}job WHERE status = 1 AND due = 1 \
      UNION ALL SELECT seq FROM {prefix}job WHERE status = 1 AND due = 0";
+
+/// A time before which no more jobs can appear.
+///
+/// A transaction reads the clock for its jobs while it has the write lock, and does not commit before the clock shows
+/// another time ([`clock::outlast`]). So jobs that are committed later were created later than all that are there now,
+/// whichever process creates them. The present is the limit: after the clock was set back, the newest job lies ahead of it.
+pub(crate) async fn watermark(db: &mut Db<'_>, core: &Core) -> Result<Timestamp, StateError> {
+    let now = clock::now();
+    let newest: Option<Option<i64>> = db.first(query(&core.sql.newest), |found| found.get(0)).await?;
+    let behind = newest.flatten().map_or(0, |newest| newest.saturating_add(1));
+    Ok(Timestamp::from_micros(behind).min(now))
+}
 
 pub(crate) async fn stored_jobs(db: &mut Db<'_>, core: &Core, jobs: &[JobId]) -> Result<Vec<StoredJob>, StateError> {
     let ids = Batch::of_ids(jobs.iter().map(|job| job.as_uuid()));

@@ -2,8 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement, UnblockedJob};
+use queuert::adapter::{
+    Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob, closing_blocker,
+};
 use queuert::{ChainId, Fence, JobId, JobStatus, Payload, Schedule, StateError, Timestamp, TypeName, WorkerId};
+use uuid::Uuid;
 
 use crate::claim::lost;
 use crate::clock;
@@ -181,6 +184,7 @@ async fn settle_run(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -
     }
     core.note_lost_leases(db, interrupted).await?;
     unblock(db, core, &finished, &mut answers, now).await?;
+    recall(db, core, settlements, &mut answers).await?;
     Ok(answers)
 }
 
@@ -222,8 +226,8 @@ async fn find(db: &mut Db<'_>, core: &Core, settlements: &[&Settlement]) -> Resu
         |row| {
             let found = Found {
                 head: row::head(row, 1)?,
-                awaited: row.get::<i64>(13)? != 0,
-                next_taken: row.get::<i64>(14)? != 0,
+                awaited: row.get::<i64>(14)? != 0,
+                next_taken: row.get::<i64>(15)? != 0,
             };
             Ok((row.get::<i64>(0)?, found))
         },
@@ -247,7 +251,7 @@ fn authorise<'a>(settlement: &Settlement, head: Option<&'a Head>) -> Result<&'a 
             if head.status == JobStatus::Running && (head.fence == fence || sabotage::fencing_is_off()) {
                 Ok(head)
             } else if head.settled_fence == fence {
-                Err(Settled::Repeated(head.status))
+                Err(Settled::Repeated(Repeated::new(head.status)))
             } else {
                 Err(Settled::Lost(lost(Some(head.status))))
             }
@@ -272,15 +276,25 @@ async fn refused(
     if let Some(refusal) = missing_blocker(next, known) {
         return Ok(Some(refusal));
     }
-    let search = query(&core.sql.cycle)
-        .bind(Batch::of_ids(next.blockers.iter().map(|chain| chain.as_uuid())))
-        .bind(chain.as_uuid());
-    let roots = db.fetch(search, |root| Ok(ChainId::from_uuid(root.get(0)?)));
-    let roots: HashSet<_> = roots.await?.into_iter().collect();
-    let first = next.blockers.iter().find(|blocker| roots.contains(blocker));
-    Ok(first.map(|blocker| Refusal::BlockerCycle {
+    let blockers = Batch::of_ids(next.blockers.iter().map(|chain| chain.as_uuid()));
+    let way = db.fetch(query(&core.sql.way).bind(blockers), |found| found.get::<Uuid>(0));
+    let way = way.await?;
+    if !way.contains(&chain.as_uuid()) {
+        return Ok(None);
+    }
+    let mut edges: HashMap<ChainId, Vec<ChainId>> = HashMap::new();
+    let search = query(&core.sql.way_edges).bind(Batch::of_ids(way));
+    let found = db.fetch(search, |found| {
+        Ok((ChainId::from_uuid(found.get(0)?), ChainId::from_uuid(found.get(1)?)))
+    });
+    for (from, to) in found.await? {
+        edges.entry(from).or_default().push(to);
+    }
+    let ahead = |chain: ChainId| edges.get(&chain).into_iter().flatten().copied();
+    let closing = closing_blocker(&next.blockers, chain, ahead);
+    Ok(closing.map(|blocker| Refusal::BlockerCycle {
         job: next.id,
-        chain: *blocker,
+        chain: blocker,
     }))
 }
 
@@ -289,7 +303,7 @@ fn successor<'a>(next: &'a NewJob, head: &'a Head, status: JobStatus) -> NewRow<
         job: next,
         chain_id: head.chain_id,
         chain_type: &head.chain_type,
-        chain_index: head.chain_index + 1,
+        chain_index: head.chain_index.saturating_add(1),
         chain_created_at: head.chain_created_at,
         status,
         deduplication_key: None,
@@ -350,6 +364,7 @@ fn change(settlement: &Settlement, head: &Head, now: Timestamp) -> Change {
         }
         Outcome::Release => {
             change.status = waiting;
+            change.rank = Some(head.rank);
             change.attempt = unspent;
         }
         Outcome::Snooze { schedule } => {
@@ -378,7 +393,7 @@ async fn unblock(
             let one = UnblockedJob {
                 job: JobId::from_uuid(ready.get(1)?),
                 chain: ChainId::from_uuid(ready.get(2)?),
-                type_name: TypeName::from(ready.get::<String>(3)?),
+                type_name: TypeName::from(ready.get::<String>(3).unwrap_or_default()),
             };
             let scheduled_at = Timestamp::from_micros(ready.get(4)?);
             let change = Change {
@@ -386,8 +401,9 @@ async fn unblock(
                 status: JobStatus::Pending,
                 latest: true,
                 scheduled_at: scheduled_at.max(now),
+                rank: None,
                 priority: i16::try_from(ready.get::<i64>(5)?).unwrap_or_default(),
-                attempt: row::small(ready, 6)?,
+                attempt: u32::try_from(ready.get::<i64>(6)?).unwrap_or_default(),
                 ended_at: None,
                 completed_by: None,
                 error: ErrorChange::Keep,
@@ -402,8 +418,54 @@ async fn unblock(
         });
         let (unblocked, changes): (Vec<_>, Vec<_>) = ready.await?.into_iter().unzip();
         core.change(db, &changes, now).await?;
+        if !unblocked.is_empty() {
+            let jobs = Batch::of_ids(unblocked.iter().map(|one| one.job.as_uuid()));
+            let mark = query(&core.sql.mark_last).bind(chain.as_uuid()).bind(jobs);
+            db.execute(mark).await?;
+        }
         if let Some(Settled::Applied(applied)) = answers.get_mut(*place) {
             applied.unblocked = unblocked;
+        }
+    }
+    Ok(())
+}
+
+/// Adds to the answers of ends that were written before what those ends did.
+async fn recall(
+    db: &mut Db<'_>,
+    core: &Core,
+    settlements: &[&Settlement],
+    answers: &mut [Settled],
+) -> Result<(), StateError> {
+    let completed =
+        |settled: &Settled| matches!(settled, Settled::Repeated(repeated) if repeated.status == JobStatus::Completed);
+    let places: Vec<usize> = (0..answers.len()).filter(|place| completed(&answers[*place])).collect();
+    if places.is_empty() {
+        return Ok(());
+    }
+    let ids = Batch::of_ids(places.iter().map(|place| settlements[*place].job.as_uuid()));
+    let unblocked = db.fetch(query(&core.sql.unblocked_by).bind(ids.as_str()), |found| {
+        let one = UnblockedJob {
+            job: JobId::from_uuid(found.get(1)?),
+            chain: ChainId::from_uuid(found.get(2)?),
+            type_name: TypeName::from(found.get::<String>(3)?),
+        };
+        Ok((found.get::<i64>(0)?, one))
+    });
+    let unblocked = unblocked.await?;
+    let blocked = db.fetch(query(&core.sql.continued_blocked).bind(ids.as_str()), |found| {
+        found.get::<i64>(0)
+    });
+    let blocked = blocked.await?;
+    let place = |key: i64| usize::try_from(key).ok().and_then(|key| places.get(key)).copied();
+    for (key, one) in unblocked {
+        if let Some(Settled::Repeated(repeated)) = place(key).and_then(|place| answers.get_mut(place)) {
+            repeated.unblocked.push(one);
+        }
+    }
+    for key in blocked {
+        if let Some(Settled::Repeated(repeated)) = place(key).and_then(|place| answers.get_mut(place)) {
+            repeated.next_blocked = true;
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ const PROMOTIONS: usize = 10_000;
 const LOOKED_AT: usize = 100;
 
 /// The most types in one compound query; SQLite's limit is 500.
-const ARMS: usize = 200;
+pub(crate) const ARMS: usize = 200;
 
 /// Every fixed statement, rendered for one table prefix.
 pub(crate) struct Statements {
@@ -26,14 +26,20 @@ pub(crate) struct Statements {
     pub(crate) drop_mark: SqlStr,
     pub(crate) insert_blockers: SqlStr,
     pub(crate) taken_ids: SqlStr,
+    /// When the newest job was created.
+    pub(crate) newest: SqlStr,
+    /// Changes nothing, and takes the write lock for the rest of the transaction.
+    pub(crate) take_write_lock: SqlStr,
     pub(crate) chain_statuses: SqlStr,
     pub(crate) duplicates: SqlStr,
     pub(crate) promote: SqlStr,
     pub(crate) next_due: SqlStr,
     pub(crate) ready: SqlStr,
+    pub(crate) heads_of_types: SqlStr,
     pub(crate) renew: SqlStr,
     pub(crate) why_lost: SqlStr,
     pub(crate) expired: SqlStr,
+    pub(crate) leaseless: SqlStr,
     pub(crate) orphaned: SqlStr,
     pub(crate) processes: SqlStr,
     pub(crate) enlist: SqlStr,
@@ -47,8 +53,12 @@ pub(crate) struct Statements {
     pub(crate) change: Batched,
     pub(crate) change_keys: SqlStr,
     pub(crate) mark_done: SqlStr,
+    pub(crate) mark_last: SqlStr,
+    pub(crate) unblocked_by: SqlStr,
+    pub(crate) continued_blocked: SqlStr,
     pub(crate) unblockable: SqlStr,
-    pub(crate) cycle: SqlStr,
+    pub(crate) way: SqlStr,
+    pub(crate) way_edges: SqlStr,
     pub(crate) jobs_by_id: SqlStr,
     pub(crate) latest_jobs: SqlStr,
     pub(crate) chains_by_id: SqlStr,
@@ -84,6 +94,15 @@ fn latest(chain: &str) -> String {
     )
 }
 
+/// The chains for which the given one waits, or would wait if it were retried, as `b.chain_id`.
+fn ahead(chain: &str) -> String {
+    format!(
+        "CROSS JOIN {{prefix}}job AS l ON l.seq = {} AND l.status IN (0, 4, 5) \
+         CROSS JOIN {{prefix}}blocker AS b ON b.job_id = l.id AND b.done = 0",
+        latest(chain)
+    )
+}
+
 fn job_columns(alias: &str) -> String {
     let columns: Vec<_> = JOB.iter().map(|column| format!("{alias}{column}")).collect();
     columns.join(", ")
@@ -112,24 +131,27 @@ impl Statements {
             drop_mark: sql("RELEASE queuert_rows"),
             insert_blockers: sql("INSERT INTO {prefix}blocker (job_id, position, chain_id, done) \
                  SELECT unhex(value ->> 0), value ->> 1, unhex(value ->> 2), value ->> 3 FROM json_each(?1)"),
+            newest: sql("SELECT max(created_at) FROM {prefix}job"),
+            take_write_lock: sql("DELETE FROM {prefix}job WHERE false"),
             taken_ids: sql("SELECT j.id FROM json_each(?1) AS r CROSS JOIN {prefix}job AS j ON j.id = unhex(r.value)"),
             chain_statuses: sql(&format!(
                 "SELECT unhex(r.value), (SELECT status FROM {{prefix}}job WHERE seq = {latest_of_value}) FROM json_each(?1) AS r"
             )),
-            // The newest chain that counts. Open ones have an index of their own, which keeps a key that has been used a
-            // million times as cheap as a new one.
+            // The newest chain that counts: one that is young enough (`since` is null if no ended chain counts), or else an
+            // open one, which is older. Open ones have an index of their own, which keeps a key that has been used a million
+            // times as cheap as a new one.
             duplicates: sql(&format!(
                 "WITH wanted AS MATERIALIZED (SELECT key AS place, value ->> 0 AS type, CAST(unhex(value ->> 1) AS TEXT) AS key, \
-                 value ->> 2 AS any_status, value ->> 3 AS since, value ->> 4 AS except_ids FROM json_each(?1)), \
-                 found AS MATERIALIZED (SELECT w.place, CASE WHEN w.any_status THEN \
+                 value ->> 2 AS since, value ->> 3 AS except_ids FROM json_each(?1)), \
+                 found AS MATERIALIZED (SELECT w.place, coalesce(\
                  (SELECT f.id FROM {{prefix}}job AS f INDEXED BY {{prefix}}job_key WHERE f.type = w.type AND \
                  f.deduplication_key = w.key AND f.deduplication_key IS NOT NULL AND f.created_at >= w.since \
                  AND f.id NOT IN (SELECT unhex(e.value) FROM json_each(w.except_ids) AS e) \
-                 ORDER BY f.created_at DESC, f.id DESC LIMIT 1) ELSE \
+                 ORDER BY f.created_at DESC, f.id DESC LIMIT 1), \
                  (SELECT f.id FROM {{prefix}}job AS f INDEXED BY {{prefix}}job_open_key WHERE f.type = w.type AND \
-                 f.open_key = w.key AND f.open_key IS NOT NULL AND f.created_at >= w.since \
+                 f.open_key = w.key AND f.open_key IS NOT NULL \
                  AND f.id NOT IN (SELECT unhex(e.value) FROM json_each(w.except_ids) AS e) \
-                 ORDER BY f.created_at DESC, f.id DESC LIMIT 1) END AS id FROM wanted AS w) \
+                 ORDER BY f.created_at DESC, f.id DESC LIMIT 1)) AS id FROM wanted AS w) \
                  SELECT d.place, d.id, (SELECT status FROM {{prefix}}job WHERE seq = {}) FROM found AS d WHERE d.id IS NOT NULL",
                 latest("d.id")
             )),
@@ -146,13 +168,18 @@ impl Statements {
             // Counts entries of the index and reads few rows. What has become due since the last claim still lies apart.
             ready: sql(&format!(
                 "SELECT (SELECT count(*) FROM (SELECT 1 FROM {{prefix}}job INDEXED BY {{prefix}}job_queue WHERE status = 1 \
-                 AND due = 1 AND type = ?1 LIMIT ?3)) + (SELECT count(*) FROM (SELECT 1 FROM {{prefix}}job \
-                 INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 AND type = ?1 AND scheduled_at <= ?2 LIMIT ?3)), \
+                 AND due = 1 AND type = r.value LIMIT ?3)) + (SELECT count(*) FROM (SELECT 1 FROM {{prefix}}job \
+                 INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 AND type = r.value AND scheduled_at <= ?2 LIMIT ?3)), \
                  (SELECT min(scheduled_at) FROM (SELECT scheduled_at FROM {{prefix}}job INDEXED BY {{prefix}}job_queue \
-                 WHERE status = 1 AND due = 1 AND type = ?1 ORDER BY rank, id LIMIT {LOOKED_AT})), \
+                 WHERE status = 1 AND due = 1 AND type = r.value ORDER BY rank, id LIMIT {LOOKED_AT})), \
                  (SELECT scheduled_at FROM {{prefix}}job INDEXED BY {{prefix}}job_later WHERE status = 1 AND due = 0 \
-                 AND type = ?1 AND scheduled_at <= ?2 ORDER BY scheduled_at LIMIT 1)"
+                 AND type = r.value AND scheduled_at <= ?2 ORDER BY scheduled_at LIMIT 1) \
+                 FROM json_each(?1) AS r ORDER BY r.key"
             )),
+            // The types whose first jobs have the smallest ranks, for claims of more types than one statement merges.
+            heads_of_types: sql("SELECT h.type FROM (SELECT t.value AS type, (SELECT seq FROM {prefix}job \
+                 INDEXED BY {prefix}job_queue WHERE status = 1 AND due = 1 AND type = t.value ORDER BY rank, id LIMIT 1) AS seq \
+                 FROM json_each(?1) AS t) AS h CROSS JOIN {prefix}job AS j ON j.seq = h.seq ORDER BY j.rank, j.id LIMIT ?2"),
             renew: sql(
                 "UPDATE {prefix}job SET lease_until = x.until FROM (SELECT unhex(value ->> 0) AS id, \
                  unhex(value ->> 1) AS fence, value ->> 2 AS until FROM json_each(?1)) AS x \
@@ -172,6 +199,13 @@ impl Statements {
                  AND j.type IN (SELECT value FROM json_each(?2)) \
                  AND j.id NOT IN (SELECT unhex(value) FROM json_each(?3)) \
                  ORDER BY j.lease_until, j.id LIMIT ?4"
+            )),
+            // The same for running jobs without an end of their lease, which no other search finds: something other than this
+            // library has damaged their rows.
+            leaseless: sql(&format!(
+                "SELECT {job} FROM {{prefix}}job AS j INDEXED BY {{prefix}}job_lease WHERE j.status = 2 AND j.lease_until IS NULL \
+                 AND j.type IN (SELECT value FROM json_each(?2)) \
+                 AND j.id NOT IN (SELECT unhex(value) FROM json_each(?3)) ORDER BY j.id LIMIT ?4"
             )),
             // The same for the leases of workers that have died, however long they would last.
             orphaned: sql(&format!(
@@ -210,13 +244,15 @@ impl Statements {
             ),
             // The second half of a claim.
             take: batched(
-                "UPDATE {prefix}job AS j SET status = 2, attempt = attempt + 1, claims = claims + 1, \
+                "UPDATE {prefix}job AS j SET status = 2, attempt = min(attempt, 9223372036854775806) + 1, \
+                 claims = min(claims, 9223372036854775806) + 1, \
                  started_at = x.column2, lease_owner = x.column3, fence = x.column4, lease_until = x.column5 \
                  FROM (VALUES {rows}) AS x WHERE j.seq = x.column1",
                 5,
             )
             .or_singly(
-                "UPDATE {prefix}job SET status = 2, attempt = attempt + 1, claims = claims + 1, started_at = ?2, \
+                "UPDATE {prefix}job SET status = 2, attempt = min(attempt, 9223372036854775806) + 1, \
+                 claims = min(claims, 9223372036854775806) + 1, started_at = ?2, \
                  lease_owner = ?3, fence = ?4, lease_until = ?5 WHERE seq = ?1",
                 prefix,
             ),
@@ -265,6 +301,26 @@ impl Statements {
             mark_done: sql(
                 "UPDATE {prefix}blocker SET done = 1 WHERE done = 0 AND chain_id IN (SELECT unhex(value) FROM json_each(?1))",
             ),
+            // 2: this was the last one that the job waited for.
+            mark_last: sql(
+                "UPDATE {prefix}blocker SET done = 2 WHERE chain_id = ?1 \
+                 AND job_id IN (SELECT unhex(value) FROM json_each(?2))",
+            ),
+            // Whom the end of a chain made pending, by the job that ended it.
+            unblocked_by: sql(
+                "SELECT DISTINCT r.key, d.id, d.chain_id, d.type FROM json_each(?1) AS r \
+                 CROSS JOIN {prefix}job AS j INDEXED BY {prefix}job_id ON j.id = unhex(r.value) AND j.latest = 1 \
+                 CROSS JOIN {prefix}blocker AS b INDEXED BY {prefix}blocker_chain ON b.chain_id = j.chain_id AND b.done = 2 \
+                 CROSS JOIN {prefix}job AS d INDEXED BY {prefix}job_id ON d.id = b.job_id ORDER BY r.key, d.id",
+            ),
+            // Which jobs were continued with one that waited: for a chain that is open, or until the last one ended.
+            continued_blocked: sql(
+                "SELECT r.key FROM json_each(?1) AS r \
+                 CROSS JOIN {prefix}job AS j INDEXED BY {prefix}job_id ON j.id = unhex(r.value) \
+                 CROSS JOIN {prefix}job AS n INDEXED BY {prefix}job_chain ON n.chain_id = j.chain_id \
+                 AND n.chain_index = j.chain_index + 1 AND n.chain_index > 0 \
+                 WHERE EXISTS (SELECT 1 FROM {prefix}blocker AS b WHERE b.job_id = n.id AND b.done <> 1)",
+            ),
             unblockable: sql(
                 "SELECT DISTINCT j.seq, j.id, j.chain_id, j.type, j.scheduled_at, j.priority, j.attempt FROM json_each(?1) AS r \
                  CROSS JOIN {prefix}blocker AS b ON b.chain_id = unhex(r.value) \
@@ -272,13 +328,16 @@ impl Statements {
                  WHERE NOT EXISTS (SELECT 1 FROM {prefix}blocker AS o INDEXED BY {prefix}blocker_open \
                  WHERE o.job_id = j.id AND o.done = 0) ORDER BY j.id",
             ),
-            cycle: sql(&format!(
-                "WITH RECURSIVE ahead (root, chain) AS (SELECT unhex(value), unhex(value) FROM json_each(?1) UNION \
-                 SELECT a.root, b.chain_id FROM ahead AS a \
-                 JOIN {{prefix}}job AS l ON l.seq = {} AND l.status IN (0, 4, 5) \
-                 JOIN {{prefix}}blocker AS b ON b.job_id = l.id AND b.done = 0) \
-                 SELECT root FROM ahead WHERE chain = ?2",
-                latest("a.chain")
+            // Each chain once, and what each of them waits for is read once. The edges are asked for only where the way leads
+            // to the chain that the search is for.
+            way: sql(&format!(
+                "WITH RECURSIVE way (chain) AS (SELECT unhex(value) FROM json_each(?1) UNION \
+                 SELECT b.chain_id FROM way AS w {}) SELECT chain FROM way",
+                ahead("w.chain")
+            )),
+            way_edges: sql(&format!(
+                "SELECT unhex(r.value), b.chain_id FROM json_each(?1) AS r {}",
+                ahead("unhex(r.value)")
             )),
             jobs_by_id: sql(&format!(
                 "SELECT {job} FROM json_each(?1) AS r CROSS JOIN {{prefix}}job AS j ON j.id = unhex(r.value) ORDER BY r.key"
@@ -413,15 +472,20 @@ mod tests {
             back_to_mark,
             drop_mark,
             insert_blockers,
+            newest,
+            // It has no rows to look for.
+            take_write_lock: _,
             taken_ids,
             chain_statuses,
             duplicates,
             promote,
             next_due,
             ready,
+            heads_of_types,
             renew,
             why_lost,
             expired,
+            leaseless,
             orphaned,
             processes,
             enlist,
@@ -435,8 +499,12 @@ mod tests {
             change,
             change_keys,
             mark_done,
+            mark_last,
+            unblocked_by,
+            continued_blocked,
             unblockable,
-            cycle,
+            way,
+            way_edges,
             jobs_by_id,
             latest_jobs,
             chains_by_id,
@@ -460,15 +528,18 @@ mod tests {
             back_to_mark,
             drop_mark,
             insert_blockers,
+            newest,
             taken_ids,
             chain_statuses,
             duplicates,
             promote,
             next_due,
             ready,
+            heads_of_types,
             renew,
             why_lost,
             expired,
+            leaseless,
             orphaned,
             processes,
             enlist,
@@ -476,8 +547,12 @@ mod tests {
             claimed,
             change_keys,
             mark_done,
+            mark_last,
+            unblocked_by,
+            continued_blocked,
             unblockable,
-            cycle,
+            way,
+            way_edges,
             jobs_by_id,
             latest_jobs,
             chains_by_id,
@@ -493,7 +568,7 @@ mod tests {
             last_notice,
             watched_types,
         ];
-        let claims = [1, 2, 50, 1_000].map(|types| statements.claim(types));
+        let claims = [1, 2, 50, 512, 1_000].map(|types| statements.claim(types));
         let batched = [insert_jobs, finish, take, hand_over, finished_now, heads, change];
         let singles: Vec<SqlStr> = batched.iter().filter_map(|one| one.single().cloned()).collect();
         let batched = batched
@@ -525,5 +600,109 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A database of the other kind of connection, which counts what its statements do.
+    fn counting() -> rusqlite::Connection {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        for step in crate::migrate::migrations("t_").unwrap() {
+            connection.execute_batch(&step.sql).unwrap();
+        }
+        connection
+    }
+
+    fn id(number: usize) -> String {
+        format!("{number:032x}")
+    }
+
+    /// Adds a chain with one job, in this status and of this type, that waits for others.
+    fn add(connection: &rusqlite::Connection, number: usize, status: i64, type_name: &str, blockers: &[usize]) {
+        let insert = "INSERT INTO t_job (id, chain_id, chain_index, latest, status, type, chain_type, chain_created_at, \
+             chain_keyed, created_at, scheduled_at, priority, rank, due, attempt, claims, blockers, input) \
+             VALUES (unhex(?1), unhex(?1), 0, 1, ?2, ?3, ?3, 0, 0, 0, 0, 0, ?4, 1, 0, 0, 0, '1')";
+        let values = rusqlite::params![id(number), status, type_name, i64::try_from(number).unwrap()];
+        connection.prepare_cached(insert).unwrap().execute(values).unwrap();
+        let insert = "INSERT INTO t_blocker (job_id, position, chain_id, done) VALUES (unhex(?1), ?2, unhex(?3), 0)";
+        for (position, blocker) in blockers.iter().enumerate() {
+            let values = rusqlite::params![id(number), i64::try_from(position).unwrap(), id(*blocker)];
+            connection.prepare_cached(insert).unwrap().execute(values).unwrap();
+        }
+    }
+
+    /// Runs a statement to its end: how many rows it had, and how many steps of SQLite's own machine it took.
+    fn steps(connection: &rusqlite::Connection, text: &SqlStr, values: impl rusqlite::Params) -> (usize, i32) {
+        let mut statement = connection.prepare(text.as_str()).unwrap();
+        let mut rows = statement.query(values).unwrap();
+        let mut count = 0;
+        while rows.next().unwrap().is_some() {
+            count += 1;
+        }
+        drop(rows);
+        (count, statement.get_status(rusqlite::StatementStatus::VmStep))
+    }
+
+    /// Twice the size may take twice the steps, and no more.
+    fn assert_linear(small: i32, large: i32, what: &str) {
+        assert!(small > 0, "{what}: nothing was counted");
+        assert!(
+            large <= small / 2 * 5,
+            "{what}: {small} steps, {large} for twice the size"
+        );
+    }
+
+    /// One search for all blockers, whether they share what they wait for, or each waits for the next.
+    #[test]
+    fn the_search_for_a_circle_takes_steps_by_the_edges() {
+        let statements = Statements::new("t_");
+        let search = |chains: usize, blockers: &dyn Fn(usize) -> Vec<usize>| {
+            let connection = counting();
+            for number in 0..10 {
+                add(&connection, chains + number, 1, "shared", &[]);
+            }
+            for number in 0..chains {
+                add(&connection, number, 0, "waiting", &blockers(number));
+            }
+            let all = crate::json::Batch::of_ids((0..chains).map(|number| uuid::Uuid::from_u128(number as u128)));
+            let (found, way) = steps(&connection, &statements.way, [&all]);
+            let (edges, told) = steps(&connection, &statements.way_edges, [&all]);
+            (found, edges, way + told)
+        };
+        for (wide, edges_each) in [(true, 10), (false, 1)] {
+            let [small, large] = [400, 800].map(|chains| {
+                let shared = |_: usize| (chains..chains + 10).collect();
+                let next = |number: usize| vec![number + 1];
+                let (found, edges, steps) = search(chains, if wide { &shared } else { &next });
+                assert_eq!(
+                    (found, edges),
+                    (chains + if wide { 10 } else { 1 }, chains * edges_each)
+                );
+                steps
+            });
+            assert_linear(small, large, "the search for a circle");
+        }
+    }
+
+    /// Whatever the backlog of each is.
+    #[test]
+    fn the_heads_of_many_types_take_steps_by_the_types() {
+        let statements = Statements::new("t_");
+        let search = |types: usize, backlog: usize| {
+            let connection = counting();
+            for number in 0..types * backlog {
+                add(&connection, number, 1, &format!("type-{}", number % types), &[]);
+            }
+            let names: Vec<String> = (0..types).map(|number| format!("type-{number}")).collect();
+            let names = crate::json::Batch::of_texts(names.iter().map(String::as_str));
+            let (found, steps) = steps(&connection, &statements.heads_of_types, rusqlite::params![names, 100]);
+            assert_eq!(found, 100);
+            steps
+        };
+        let small = search(500, 1);
+        assert_linear(small, search(1_000, 1), "the heads of many types");
+        let deep = search(500, 20);
+        assert!(
+            deep <= small + small / 10,
+            "{small} steps, {deep} with twenty times the backlog"
+        );
     }
 }

@@ -5,30 +5,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use queuert::__task::{Lock, spawn_in};
 use queuert::adapter::{
     BoxFuture, ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample,
     ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
 };
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, SqliteConnection};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::close::{Call, Closing, Stage, joined};
 use crate::core::Core;
 use crate::db::Db;
 use crate::error::translate;
 use crate::group::{Request, Task};
 use crate::migrate::{self, Migration};
 use crate::options::SqliteOptions;
+use crate::queue::Queue;
 use crate::transaction::SqliteTransaction;
-use crate::writer::Queue;
-use crate::{claim, create, operate, presence, query, settle};
+use crate::{claim, create, operate, presence, query, settle, transaction};
 
 /// How often to look whether a process that holds leases has died: one read of a table with a row per process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long closing waits for the write lock, to say that there is nothing left to wait for.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long a transaction that has begun waits for its caller to come for it. The caller has been woken and comes within
+/// microseconds, unless nobody polls it: then others need not wait for it.
+const COME_FOR_IT: Duration = Duration::from_millis(50);
+
+/// The longest that a transaction waits for a caller that came too late before, which may be short of time, and may be one
+/// that nobody polls. Others must not run out of patience meanwhile, so it is a part of `lock_timeout` too.
+const LONGEST_COMING: Duration = Duration::from_secs(1);
 
 /// Keeps jobs and chains in one SQLite file. Clones share it.
 ///
@@ -40,11 +48,13 @@ pub struct SqliteState {
 }
 
 #[derive(Debug)]
-struct Inner {
-    core: Arc<Core>,
-    queue: Queue,
+pub(crate) struct Inner {
+    pub(crate) core: Arc<Core>,
+    pub(crate) queue: Queue,
     /// `None` for a database in memory, which has a single connection.
-    readers: Option<SqlitePool>,
+    pub(crate) readers: Option<SqlitePool>,
+    pub(crate) lock_timeout: Duration,
+    pub(crate) closing: Lock<Stage>,
     /// The file, if it can be opened without options of the caller's.
     file: Option<PathBuf>,
 }
@@ -92,34 +102,53 @@ impl SqliteState {
     }
 
     /// Waits until everything that was asked for before is written, and closes the file. Handles that are left, and
-    /// [`SqliteNotify`](crate::SqliteNotify)s on them, fail from now on. Dropping the last handle does the same in the
-    /// background.
+    /// [`SqliteNotify`](crate::SqliteNotify)s on them, fail from now on.
+    ///
+    /// When it returns `Ok`, all connections of this handle and its clones are closed, on all runtimes, and the log
+    /// (`-wal`) has been folded into the file, unless another handle or another process has the file open. Dropping the
+    /// last handle closes the file in the background, and may leave the log beside it, with everything that was
+    /// committed: the next connection finds it there.
+    ///
+    /// # Errors
+    ///
+    /// [`Transient`](StateErrorKind::Transient) if something keeps the file open: a transaction that a caller has begun
+    /// and not ended within [`lock_timeout`](SqliteOptions::lock_timeout) (or within a second, if that is longer), or
+    /// another runtime, which nobody drives. Nothing is lost then. The store takes no more calls, the transaction can
+    /// still be used, committed and rolled back, and the file is closed after it has ended. Long before that, after a
+    /// second, a warning of `tracing` (target `queuert`) says what it waits for.
+    ///
+    /// [`Misconfigured`](StateErrorKind::Misconfigured) if the file at the path is not the one any more that the store has
+    /// opened: everything is closed, but the log could not be folded, and SQLite has left it at the path. The message says
+    /// what to do before anybody opens the database again. If the file has been put back, a second call folds the log.
     ///
     /// # Cancel safety
     ///
     /// A future that is dropped after it was polled once closes the file all the same.
-    pub async fn close(&self) {
+    pub async fn close(&self) -> Result<(), StateError> {
+        let call = self.inner.closing.lock().call();
+        let (calls, answer) = match call {
+            Call::Closed => return Ok(()),
+            Call::Join(answer) => return joined(answer).await,
+            Call::Start(calls, answer) => (calls, answer),
+        };
         // In this order into the queue, and all of it before anything is waited for. To others this process has died
-        // from now on. The pool closes its connections only while somebody waits for that, so a task does.
-        let depart = self.write_quietly(self.operation((), |db, core, ()| Box::pin(presence::depart(db, core))));
-        let mut depart = Box::pin(tokio::time::timeout(LAST_WORDS, depart));
-        let departed = depart.as_mut().now_or_never();
-        let writer = self.inner.queue.close();
-        let readers = self.inner.readers.clone();
-        let readers = readers.map(|readers| tokio::spawn(async move { readers.close().await }));
-        if departed.is_none() {
-            let _ = depart.await;
-        }
-        writer.await;
-        self.inner.core.presence.leave();
-        if let Some(readers) = readers {
-            // It fails only where the runtime ends.
-            let _ = readers.await;
-        }
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.inner.readers.as_ref().is_some_and(SqlitePool::is_closed)
+        // from now on.
+        let state = self.clone();
+        let mut depart = Box::pin(async move {
+            let depart = state.operation((), |db, core, ()| Box::pin(presence::depart(db, core)));
+            let _ = state.write_quietly(depart).await;
+        });
+        let departed = depart.as_mut().now_or_never().is_some();
+        let closing = Closing {
+            inner: Arc::clone(&self.inner),
+            depart: (!departed).then_some(depart),
+            shared: self.inner.queue.is_shared(),
+            writer: Box::pin(self.inner.queue.close()),
+            log: tracing::dispatcher::get_default(Clone::clone),
+        };
+        self.inner.core.connections.close();
+        closing.start(calls)?;
+        joined(answer).await
     }
 
     /// How many transactions have been committed through this handle and its clones.
@@ -127,12 +156,20 @@ impl SqliteState {
         self.inner.core.commits()
     }
 
-    pub(crate) fn new(core: Arc<Core>, queue: Queue, readers: Option<SqlitePool>, file: Option<PathBuf>) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        queue: Queue,
+        readers: Option<SqlitePool>,
+        file: Option<PathBuf>,
+        lock_timeout: Duration,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 core,
                 queue,
                 readers,
+                lock_timeout,
+                closing: Lock::default(),
                 file,
             }),
         }
@@ -190,12 +227,30 @@ impl SqliteState {
         T: Send + 'static,
         F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
     {
-        match &self.inner.readers {
-            Some(readers) => {
-                let mut connection = readers.acquire().await.map_err(translate)?;
-                work(&mut Db::Lent(&mut connection)).await
+        let Some(readers) = self.inner.readers.clone() else {
+            return self.write(work).await;
+        };
+        let core = Arc::clone(&self.inner.core);
+        core.check_file()?;
+        // A task, because a caller that is polled once and kept would keep the connection from the others. It goes with
+        // the caller.
+        let mut reading = JoinSet::new();
+        spawn_in(&mut reading, async move {
+            let mut connection = readers.acquire().await.map_err(translate)?;
+            // The file may have been replaced meanwhile, and the connection be one to the other file.
+            if let Err(replaced) = core.check_file() {
+                connection.close_on_drop();
+                return Err(replaced);
             }
-            None => self.write(work).await,
+            work(&mut Db::Lent(&mut connection)).await
+        });
+        match reading.join_next().await {
+            Some(Ok(read)) => read,
+            Some(Err(ended)) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Some(Err(_)) | None => Err(StateError::new(
+                StateErrorKind::Transient,
+                "the runtime ended while the store was read; read again on a runtime that lives",
+            )),
         }
     }
 
@@ -260,10 +315,21 @@ impl StateAdapter for SqliteState {
     type Transaction = SqliteTransaction;
 
     async fn begin(&self) -> Result<SqliteTransaction, StateError> {
-        self.inner.queue.ask(Request::Begin).await
+        let longest = (self.inner.lock_timeout / 4).clamp(COME_FOR_IT, LONGEST_COMING);
+        let mut patience = COME_FOR_IT;
+        loop {
+            let offer = self.inner.queue.ask(|reply| Request::Begin(patience, reply)).await?;
+            if let Some(transaction) = offer.accept() {
+                return Ok(transaction);
+            }
+            // It came too late. A process that is short of time has more of it at the next turn.
+            patience = patience.saturating_mul(2).min(longest);
+        }
     }
 
-    async fn commit(&self, transaction: SqliteTransaction) -> Result<(), StateError> {
+    async fn commit(&self, mut transaction: SqliteTransaction) -> Result<(), StateError> {
+        self.inner.core.check_file()?;
+        transaction.look_for_logs()?;
         transaction.commit().await
     }
 
@@ -282,6 +348,22 @@ impl StateAdapter for SqliteState {
     async fn rollback_to_savepoint(&self, connection: &mut SqliteConnection, depth: u32) -> Result<(), StateError> {
         let text = format!("ROLLBACK TO queuert_{depth}; RELEASE queuert_{depth}");
         statement(connection, text).await
+    }
+
+    fn has_ended(&self, transaction: &SqliteTransaction) -> bool {
+        transaction.has_ended()
+    }
+
+    async fn shield(&self, connection: &mut SqliteConnection) -> Result<(), StateError> {
+        transaction::shield(connection, &self.inner.core).await
+    }
+
+    async fn unshield(&self, connection: &mut SqliteConnection) -> Result<(), StateError> {
+        transaction::unshield(connection).await
+    }
+
+    fn undo_shielded(&self, connection: &mut SqliteConnection) {
+        transaction::undo_shielded(connection);
     }
 
     async fn create_chains(
@@ -325,11 +407,19 @@ impl StateAdapter for SqliteState {
         .await
     }
 
-    async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
-        self.run(None, renewals.to_vec(), |c, core, renewals| {
-            Box::pin(claim::renew(c, core, renewals))
-        })
-        .await
+    async fn renew_leases(
+        &self,
+        within: Option<&mut SqliteConnection>,
+        renewals: &[RenewLease],
+    ) -> Result<Vec<Renewal>, StateError> {
+        if renewals.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(connection) = within {
+            return claim::renew(&mut Db::Lent(connection), &self.inner.core, renewals).await;
+        }
+        let renew = |reply| Request::Renew(renewals.to_vec(), Some(reply));
+        self.inner.queue.ask(renew).await
     }
 
     async fn settle_jobs(
@@ -483,6 +573,11 @@ impl StateAdapter for SqliteState {
         job: JobId,
     ) -> Result<Vec<ChainRecord>, StateError> {
         self.look(within, job, |c, core, job| Box::pin(query::list_blockers(c, core, job)))
+            .await
+    }
+
+    async fn watermark(&self) -> Result<Timestamp, StateError> {
+        self.look(None, (), |db, core, ()| Box::pin(query::watermark(db, core)))
             .await
     }
 }

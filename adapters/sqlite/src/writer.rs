@@ -1,13 +1,15 @@
-//! The one writer of a file: a task with a queue in front.
+//! The writer of a file: a task with a queue in front, `queue.rs`.
 //!
 //! Operations wait in the order in which they came. Those without a transaction of the caller's are taken together and
 //! share one `BEGIN IMMEDIATE .. COMMIT`, which costs one flush to disk however many they are. A caller's transaction
 //! takes its turn in the same queue, on a connection of sqlx that it has until it ends.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queuert::adapter::RenewLease;
 use queuert::{StateError, StateErrorKind};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteTransactionManager};
 use sqlx::{Connection, SqlSafeStr, SqliteConnection};
@@ -15,12 +17,14 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::connections::Open;
 use crate::core::Core;
 use crate::db::Db;
 use crate::error::{DbError, copy, is_busy, translate};
 use crate::group::{Answer, Reply, Request, run_all};
-use crate::own::{Outcome, Own};
-use crate::transaction::{Returned, SqliteTransaction, end};
+use crate::hidden::Hidden;
+use crate::own::{Outcome, Own, OwnOptions};
+use crate::transaction::{Cleaning, Lendable, Offer, Returned, SqliteTransaction, end, offer};
 
 /// The most operations in one transaction: beyond it the flush is paid for, and only latency grows.
 const GROUP: usize = 256;
@@ -36,41 +40,39 @@ struct Waiting {
     since: Instant,
 }
 
+/// How a writer works, and how it opens what it needs.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) core: Arc<Core>,
+    /// Of the connection on a thread of its own; `None` where only sqlx can open the file.
+    pub(crate) own: Option<OwnOptions>,
+    pub(crate) options: Hidden<SqliteConnectOptions>,
+    /// The path of the file as SQLite knows it; `None` for a database in memory, which is its connection: that must never
+    /// be closed.
+    pub(crate) database: Option<PathBuf>,
+    pub(crate) lock_timeout: Duration,
+}
+
 pub(crate) struct Writer {
     core: Arc<Core>,
-    /// Runs the groups; `None` where only sqlx can open the file, or where it is the connection itself.
+    /// What it was asked before the store was closed is still done, on connections that are opened for it.
+    open: Open,
+    /// Runs the groups; started when it is needed.
     own: Option<Own>,
-    options: SqliteConnectOptions,
-    /// Lent to transactions. `None` after a failure that leaves its state in doubt; opened again when needed.
-    connection: Option<SqliteConnection>,
-    /// A database in memory is its connection: it must never be closed.
-    in_memory: bool,
+    own_options: Option<OwnOptions>,
+    options: Hidden<SqliteConnectOptions>,
+    /// Lent to transactions. `None` after a failure that leaves its state in doubt; opened when needed.
+    connection: Option<Lendable>,
+    /// The same while SQLite looks for what the last caller has left on it.
+    cleaning: Option<Cleaning>,
+    /// The path of the file; `None` for a database in memory.
+    database: Option<PathBuf>,
     lock_timeout: Duration,
     queue: mpsc::UnboundedReceiver<(Request, Instant)>,
     waiting: VecDeque<Waiting>,
-}
-
-/// The other end of the queue.
-#[derive(Clone, Debug)]
-pub(crate) struct Queue(mpsc::UnboundedSender<(Request, Instant)>);
-
-impl Queue {
-    /// Puts a request into the queue and waits for its answer. Dropped meanwhile, the request still runs, entirely or
-    /// not at all.
-    pub(crate) async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, StateError> {
-        let (reply, answer) = oneshot::channel();
-        let _ = self.0.send((request(reply), Instant::now()));
-        answer.await.unwrap_or_else(|_| Err(closed()))
-    }
-
-    /// Lets the writer finish what waits, and close the file. It does so whether or not the future is awaited.
-    pub(crate) fn close(&self) -> impl Future<Output = ()> + use<> {
-        let (reply, answer) = oneshot::channel();
-        let _ = self.0.send((Request::Close(reply), Instant::now()));
-        async move {
-            let _ = answer.await;
-        }
-    }
+    /// Leases to extend that were answered with [`Renewal::Busy`](queuert::adapter::Renewal::Busy) while the lock was
+    /// somebody's. They are extended first when it is free again, before others find them expired.
+    put_off: Vec<RenewLease>,
 }
 
 /// Pauses before the lock is asked for again, each time for longer.
@@ -79,41 +81,38 @@ async fn rest(pause: &mut Duration) {
     *pause = (*pause * 2).min(LONGEST_PAUSE);
 }
 
-fn closed() -> StateError {
-    StateError::new(
-        StateErrorKind::Transient,
-        "the store has been closed, or the runtime on which it was opened has ended (open it again), or the operation has \
-         panicked",
-    )
-}
-
 impl Writer {
-    /// Starts the task. It ends when the last handle has gone.
-    pub(crate) fn start(
-        core: Arc<Core>,
+    pub(crate) fn new(
+        plan: &Plan,
+        open: Open,
         own: Option<Own>,
-        options: SqliteConnectOptions,
-        connection: SqliteConnection,
-        in_memory: bool,
-        lock_timeout: Duration,
-    ) -> Queue {
-        let (sender, queue) = mpsc::unbounded_channel();
-        let writer = Self {
-            core,
+        connection: Option<Lendable>,
+        queue: mpsc::UnboundedReceiver<(Request, Instant)>,
+    ) -> Self {
+        Self {
+            core: Arc::clone(&plan.core),
+            open,
             own,
-            options,
-            connection: Some(connection),
-            in_memory,
-            lock_timeout,
+            own_options: plan.own.clone(),
+            options: plan.options.clone(),
+            connection,
+            cleaning: None,
+            database: plan.database.clone(),
+            lock_timeout: plan.lock_timeout,
             queue,
             waiting: VecDeque::new(),
-        };
-        tokio::spawn(writer.run());
-        Queue(sender)
+            put_off: Vec::new(),
+        }
     }
 
-    async fn run(mut self) {
+    /// Ends when the last handle has gone, or the store is closed.
+    pub(crate) async fn run(mut self) {
         loop {
+            if !self.put_off.is_empty() {
+                let request = Request::Renew(std::mem::take(&mut self.put_off), None);
+                let since = Instant::now();
+                self.waiting.push_front(Waiting { request, since });
+            }
             if self.waiting.is_empty() {
                 match self.queue.recv().await {
                     Some((request, since)) => self.waiting.push_back(Waiting { request, since }),
@@ -126,7 +125,7 @@ impl Writer {
             };
             match request {
                 abandoned if abandoned.is_abandoned() => {}
-                Request::Begin(reply) => self.lend(reply, since).await,
+                Request::Begin(patience, reply) => self.lend(patience, reply, since).await,
                 Request::Close(reply) => {
                     self.queue.close();
                     self.disconnect().await;
@@ -146,45 +145,89 @@ impl Writer {
         }
     }
 
+    /// Answers the renewals that wait while somebody has the lock: a transaction of this process, which may be that of the
+    /// very attempt whose lease is to be extended, or another process. Nobody can take a job meanwhile.
+    fn put_off_renewals(&mut self) {
+        self.take_in();
+        let is_renewal = |waiting: &Waiting| matches!(waiting.request, Request::Renew(..));
+        if !self.waiting.iter().any(is_renewal) {
+            return;
+        }
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            waiting.request.put_off();
+            match waiting.request {
+                Request::Renew(renewals, _) => {
+                    let again = |put_off: &RenewLease| renewals.iter().any(|renewal| renewal.job == put_off.job);
+                    self.put_off.retain(|put_off| !again(put_off));
+                    self.put_off.extend(renewals);
+                }
+                request => self.waiting.push_back(Waiting { request, ..waiting }),
+            }
+        }
+    }
+
     async fn disconnect(&mut self) {
         if let Some(own) = self.own.take() {
             own.close().await;
         }
-        if let Some(connection) = self.connection.take() {
-            let _ = connection.close().await;
+        if let Some(connection) = self.take_connection().await {
+            let _ = connection.into_inner().close().await;
         }
     }
 
     /// Rolls back what is open and keeps the connection, unless that fails.
-    async fn recover(&mut self, mut connection: SqliteConnection) {
-        if end(&mut connection).await.is_ok() || self.in_memory {
+    async fn recover(&mut self, mut connection: Lendable) {
+        if end(&mut connection).await.is_ok() || self.database.is_none() {
             self.connection = Some(connection);
         }
     }
 
-    /// Takes the write lock for one who has waited since then, waiting for other processes.
-    async fn begin(&mut self, since: Instant) -> Result<SqliteConnection, StateError> {
+    /// Takes the write lock for a request that has waited since then, waiting for other processes.
+    async fn begin_for(&mut self, request: &mut Request, since: Instant) -> Result<Lendable, StateError> {
+        self.begin(since, || request.put_off()).await
+    }
+
+    /// Takes the write lock, waiting for other processes until the patience of one who has waited since then is over. Calls
+    /// the function whenever another process has the lock.
+    async fn begin(&mut self, since: Instant, mut locked: impl FnMut()) -> Result<Lendable, StateError> {
         let deadline = since + self.lock_timeout;
         let mut pause = SHORTEST_PAUSE;
         loop {
+            // Before a connection is opened: one to another file at the path would take the log of the old one for that
+            // file's, and write it into it.
+            self.core.check_file()?;
             let error = match self.try_begin().await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
             if !is_busy(&error) {
+                // A file that is not there cannot be opened either.
+                self.core.check_file()?;
                 return Err(translate(error));
             }
+            locked();
             if Instant::now() >= deadline {
                 return Err(self.locked().with_source(error));
             }
+            self.put_off_renewals();
             rest(&mut pause).await;
         }
     }
 
-    async fn try_begin(&mut self) -> Result<SqliteConnection, sqlx::Error> {
-        let mut connection = match self.connection.take() {
+    async fn take_connection(&mut self) -> Option<Lendable> {
+        match self.cleaning.take() {
+            Some(cleaning) => cleaning.await,
+            None => self.connection.take(),
+        }
+    }
+
+    async fn try_begin(&mut self) -> Result<Lendable, sqlx::Error> {
+        let mut connection = match self.take_connection().await {
             Some(connection) => connection,
-            None => SqliteConnection::connect_with(&self.options).await?,
+            None => {
+                let connection = SqliteConnection::connect_with(&self.options).await?;
+                Lendable::new(connection, self.open.clone(), self.database.as_deref()).await?
+            }
         };
         let begin = SqliteTransactionManager::begin(&mut connection, Some("BEGIN IMMEDIATE".into_sql_str()));
         match begin.await {
@@ -210,8 +253,12 @@ impl Writer {
     /// Runs operations in one transaction. If one fails, all are undone and run again one by one: only the one at
     /// fault is told of it. That is cheaper than a savepoint around each, which would cost every group twice as many
     /// statements.
-    async fn run_group(&mut self, first: Waiting) {
-        if let Some(own) = self.own.take() {
+    async fn run_group(&mut self, mut first: Waiting) {
+        let own = match self.take_own() {
+            Ok(own) => own,
+            Err(error) => return first.request.fail(error),
+        };
+        if let Some(own) = own {
             // Whoever is about to ask does so first: a worker asks for the next jobs while the ends of others are on
             // their way, and both belong into one transaction.
             tokio::task::yield_now().await;
@@ -222,7 +269,7 @@ impl Writer {
             self.own = Some(own);
             return;
         }
-        match self.begin(first.since).await {
+        match self.begin_for(&mut first.request, first.since).await {
             Ok(connection) => {
                 let mut group = vec![first];
                 self.ride_along(&mut group);
@@ -231,6 +278,23 @@ impl Writer {
             }
             Err(error) => first.request.fail(error),
         }
+    }
+
+    /// The thread, which is started if it is not there; `None` where only sqlx can open the file.
+    fn take_own(&mut self) -> Result<Option<Own>, StateError> {
+        match (self.own.take(), &self.own_options) {
+            (Some(own), _) => Ok(Some(own)),
+            (None, Some(options)) => {
+                Own::start_lazily(Arc::clone(&self.core), options.clone(), self.open.clone()).map(Some)
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Fails if what is about to be written on the lent connection would go to a file that is not at the path.
+    fn check_files(&self, connection: &mut Lendable) -> Result<(), StateError> {
+        self.core.check_file()?;
+        connection.check_logs()
     }
 
     /// Adds to a group who has come meanwhile, up to the next transaction of a caller's.
@@ -260,7 +324,8 @@ impl Writer {
                     let error = self.locked().with_source(StateError::from(error));
                     let now = Instant::now();
                     let (mut still_since, mut still) = (Vec::new(), Vec::new());
-                    for (since, request) in since.into_iter().zip(waiting) {
+                    for (since, mut request) in since.into_iter().zip(waiting) {
+                        request.put_off();
                         if now >= since + self.lock_timeout {
                             request.fail(copy(&error));
                         } else if !request.is_abandoned() {
@@ -269,6 +334,7 @@ impl Writer {
                         }
                     }
                     (since, group) = (still_since, still);
+                    self.put_off_renewals();
                     rest(&mut pause).await;
                 }
                 Outcome::Failed(failed, error) if failed.len() == 1 => {
@@ -286,11 +352,18 @@ impl Writer {
     }
 
     /// Runs operations in the transaction that has begun on the connection.
-    async fn run_in(&mut self, mut connection: SqliteConnection, mut group: Vec<Request>) {
+    async fn run_in(&mut self, mut connection: Lendable, mut group: Vec<Request>) {
         let several = group.len() > 1;
         let news = group.iter().any(Request::is_news);
         let mut answers = Vec::with_capacity(group.len());
-        match run_all(&self.core, &mut Db::Lent(&mut connection), &mut group, &mut answers).await {
+        let ran = run_all(&self.core, &mut Db::Lent(&mut connection), &mut group, &mut answers).await;
+        // Before the commit: nothing is written to a file that no other program finds.
+        if let Err(error) = self.check_files(&mut connection) {
+            self.recover(connection).await;
+            let all = answers.into_iter().map(Answer::into_request).chain(group);
+            return all.for_each(|request| request.fail(copy(&error)));
+        }
+        match ran {
             Ok(()) => match SqliteTransactionManager::commit(&mut connection).await {
                 Ok(()) => {
                     if news {
@@ -325,17 +398,28 @@ impl Writer {
 
     /// Runs operations again, each in a transaction of its own.
     async fn run_singly(&mut self, requests: Vec<Request>) {
-        for request in requests {
-            match self.begin(Instant::now()).await {
+        for mut request in requests {
+            match self.begin_for(&mut request, Instant::now()).await {
                 Ok(connection) => Box::pin(self.run_in(connection, vec![request])).await,
                 Err(error) => request.fail(error),
             }
         }
     }
 
-    /// Lends the connection to a transaction of the caller's until it ends.
-    async fn lend(&mut self, reply: Reply<SqliteTransaction>, since: Instant) {
-        let connection = match self.begin(since).await {
+    /// Lends the connection to a transaction of the caller's until it ends. A caller that does not come for it in time is
+    /// taken for one that nobody polls: the transaction is taken back, and the caller asks again when it comes.
+    async fn lend(&mut self, patience: Duration, reply: Reply<Offer>, since: Instant) {
+        let begun = match self.begin(since, || ()).await {
+            Ok(mut connection) => match self.check_files(&mut connection) {
+                Ok(()) => Ok(connection),
+                Err(error) => {
+                    self.recover(connection).await;
+                    Err(error)
+                }
+            },
+            Err(error) => Err(error),
+        };
+        let connection = match begun {
             Ok(connection) => connection,
             Err(error) => {
                 let _ = reply.send(Err(error));
@@ -343,11 +427,15 @@ impl Writer {
             }
         };
         let (home, mut returned) = oneshot::channel();
+        let (offer, offered) = offer(SqliteTransaction::new(connection, home, self.core.connections.lend()));
         // If nobody waits for it any more, the transaction is dropped here and the connection is back at once.
-        let _ = reply.send(Ok(SqliteTransaction::new(connection, home)));
+        let _ = reply.send(Ok(offer));
         let since = Instant::now();
+        let mut taken_back_at = Some(since + patience);
         let back = loop {
+            self.put_off_renewals();
             let timeout = self.next_timeout(since);
+            let wake = taken_back_at.map_or(timeout, |at| at.min(timeout));
             tokio::select! {
                 biased;
                 back = &mut returned => break back,
@@ -356,26 +444,33 @@ impl Writer {
                         self.waiting.push_back(Waiting { request, since });
                     }
                 }
-                () = tokio::time::sleep_until(timeout) => self.time_out(since),
+                () = tokio::time::sleep_until(wake) => {
+                    if taken_back_at.take_if(|at| Instant::now() >= *at).is_some() {
+                        // Dropped, it comes home.
+                        drop(offered.take());
+                    }
+                    self.time_out(since);
+                }
             }
         };
         // A connection that never comes home was leaked with its transaction; the next begin opens another one and
         // finds the file locked, which says so.
-        let Ok(Returned {
-            mut connection,
-            dirty,
-            committed,
-        }) = back
-        else {
-            return;
+        self.cleaning = match back {
+            Ok(Returned::Ended { cleaning, committed }) => {
+                if committed {
+                    self.core.committed();
+                }
+                Some(cleaning)
+            }
+            Ok(Returned::Dropped {
+                mut connection,
+                ended_by_hand,
+            }) => match end(&mut connection).await {
+                Err(_) if self.database.is_some() => None,
+                Ok(()) | Err(_) => Some(connection.clean(ended_by_hand)),
+            },
+            Err(_) => None,
         };
-        if committed {
-            self.core.committed();
-        }
-        if dirty && end(&mut connection).await.is_err() && !self.in_memory {
-            return;
-        }
-        self.connection = Some(connection);
     }
 
     /// When the first in line has waited too long for a transaction that began at `since`.

@@ -115,19 +115,19 @@ async fn a_missing_directory_is_told_and_not_made() {
 #[tokio::test]
 async fn a_damaged_database_is_corrupt() {
     let (_directory, path) = directory();
-    SqliteState::open(&path).await.unwrap().close().await;
+    SqliteState::open(&path).await.unwrap().close().await.unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     // The header stays, so it is still a database; what the first page says of its tables is gone.
     bytes[100..1_000].fill(0xFF);
     std::fs::write(&path, bytes).unwrap();
-    let error = refused_with(SqliteState::options(), &path, StateErrorKind::Corrupt).await;
+    let error = refused_with(SqliteState::options(), &path, StateErrorKind::Misconfigured).await;
     assert!(error.contains("restore a backup"), "{error}");
 }
 
 #[tokio::test]
 async fn a_schema_from_the_future_is_refused() {
     let (_directory, path) = directory();
-    SqliteState::open(&path).await.unwrap().close().await;
+    SqliteState::open(&path).await.unwrap().close().await.unwrap();
     written(
         &path,
         &["INSERT INTO queuert_migration VALUES (999, 'from the future', 0)"],
@@ -291,6 +291,17 @@ mod elsewhere {
         );
     }
 
+    /// A batch of several statements that does not fit into the writer's cache, so that the disk is full in the middle of
+    /// it: SQLite undoes the whole transaction by itself then.
+    fn larger_than_the_cache() -> Vec<NewChain> {
+        let input = format!("\"{}\"", "x".repeat(10_000));
+        let chains = (100_000..103_000).map(|number| {
+            let id = JobId::from_uuid(Uuid::from_u128(number));
+            NewChain::new(NewJob::new(id, "task", Payload::from_text(input.clone())))
+        });
+        chains.collect()
+    }
+
     /// A limit that every shell can set stands for a disk on which writing fails.
     #[tokio::test]
     async fn writes_that_fail_are_transient_and_lose_nothing() {
@@ -308,6 +319,7 @@ mod elsewhere {
         state.create_chains(None, &[chain(1)]).await.unwrap().unwrap();
         let many: Vec<NewChain> = (2..20_000).map(chain).collect();
         transient(&state.create_chains(None, &many).await.unwrap_err());
+        transient(&state.create_chains(None, &larger_than_the_cache()).await.unwrap_err());
         let ids = [1, 2, 19_999].map(|number| JobId::from_uuid(Uuid::from_u128(number)));
         assert_eq!(
             state.get_jobs(None, &ids).await.unwrap().len(),
@@ -315,7 +327,7 @@ mod elsewhere {
             "the first, and nothing of the batch"
         );
         state.create_chains(None, &[chain(2)]).await.unwrap().unwrap();
-        state.close().await;
+        state.close().await.unwrap();
         let mut connection = raw(&place.join("app.db")).await;
         let check: String = sqlx::query_scalar("PRAGMA integrity_check")
             .fetch_one(&mut connection)
@@ -377,6 +389,7 @@ mod elsewhere {
         fill();
         let many: Vec<NewChain> = (2..5_000).map(chain).collect();
         transient(&state.create_chains(None, &many).await.unwrap_err());
+        transient(&state.create_chains(None, &larger_than_the_cache()).await.unwrap_err());
         let ids = [1, 2, 4_999].map(|number| JobId::from_uuid(Uuid::from_u128(number)));
         assert_eq!(
             state.get_jobs(None, &ids).await.unwrap().len(),
@@ -386,7 +399,7 @@ mod elsewhere {
         std::fs::remove_file(&filler).unwrap();
         let some: Vec<NewChain> = (2..500).map(chain).collect();
         state.create_chains(None, &some).await.unwrap().unwrap();
-        state.close().await;
+        state.close().await.unwrap();
         let mut connection = raw(&path).await;
         let check: String = sqlx::query_scalar("PRAGMA integrity_check")
             .fetch_one(&mut connection)

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queuert::JobId;
 use queuert::adapter::{NotifyAdapter, StateAdapter};
 use queuert_conformance::{
     Capabilities, NotifyCapabilities, NotifyFixture, PairFixture, StateFixture, state_conformance,
@@ -55,6 +56,21 @@ impl File {
     }
 }
 
+/// What ends a transaction, and whether it is an error.
+const ENDS: [(&str, bool); 7] = [
+    ("INSERT OR ROLLBACK INTO taken VALUES ('taken')", true),
+    ("INSERT INTO forbidden VALUES ('anything')", true),
+    // The disk is full.
+    (
+        "PRAGMA max_page_count = 1; INSERT INTO full VALUES (zeroblob(1000000))",
+        true,
+    ),
+    ("ROLLBACK", false),
+    ("COMMIT", false),
+    ("ROLLBACK; BEGIN IMMEDIATE", false),
+    ("COMMIT; BEGIN IMMEDIATE", false),
+];
+
 const AGEING_STEP: Duration = Duration::from_millis(200);
 
 impl StateFixture for File {
@@ -67,7 +83,10 @@ impl StateFixture for File {
         let mut transaction = state.begin().await.expect("a transaction can be begun");
         sqlx::raw_sql(
             "CREATE TABLE marker (name TEXT PRIMARY KEY); \
-             CREATE TABLE poison (marker TEXT REFERENCES marker (name) DEFERRABLE INITIALLY DEFERRED)",
+             CREATE TABLE poison (marker TEXT REFERENCES marker (name) DEFERRABLE INITIALLY DEFERRED); \
+             CREATE TABLE taken (name TEXT PRIMARY KEY); INSERT INTO taken VALUES ('taken'); \
+             CREATE TABLE full (content BLOB); CREATE TABLE forbidden (name TEXT); \
+             CREATE TRIGGER forbid BEFORE INSERT ON forbidden BEGIN SELECT RAISE(ROLLBACK, 'forbidden'); END",
         )
         .execute(&mut *transaction)
         .await
@@ -85,7 +104,7 @@ impl StateFixture for File {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::none().poison().markers().owners()
+        Capabilities::none().poison().markers().owners().ends(ENDS.len())
     }
 
     fn ageing_step(&self) -> Duration {
@@ -109,6 +128,57 @@ impl StateFixture for File {
             .execute(connection)
             .await
             .expect("a deferred constraint fails at the commit only");
+    }
+
+    fn damages(&self) -> &'static [&'static str] {
+        &[
+            "chain_type = CAST(x'ff' AS TEXT)",
+            "input = CAST(x'22ff22' AS TEXT)",
+            "trace_context = CAST(x'ff' AS TEXT)",
+            "attempt = -5",
+            "attempt = 9223372036854775807",
+            "claims = 5000000000",
+            "max_attempts = -1",
+            "priority = 100000",
+            "blockers = -1",
+            "error_at = 1, error_attempt = -1",
+        ]
+    }
+
+    fn lease_damages(&self) -> &'static [&'static str] {
+        &[
+            "lease_until = NULL",
+            "lease_until = NULL, lease_owner = NULL, fence = NULL",
+            "lease_owner = NULL",
+            "fence = NULL",
+        ]
+    }
+
+    async fn damage(&self, _: &SqliteState, job: JobId, how: &str) {
+        let (_, path) = self.latest().expect("a store has been opened");
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+        let pool = sqlx::SqlitePool::connect_with(options)
+            .await
+            .expect("the file can be opened by the user");
+        let update = format!("UPDATE queuert_job SET {how} WHERE id = ?1");
+        let updated = sqlx::query(sqlx::AssertSqlSafe(update))
+            .bind(job.as_uuid().into_bytes().to_vec())
+            .execute(&pool)
+            .await
+            .expect("a row can be changed");
+        assert_eq!(updated.rows_affected(), 1, "the row is there");
+        pool.close().await;
+    }
+
+    async fn end_transaction(&self, connection: &mut SqliteConnection, way: usize) {
+        let (statement, fails) = ENDS[way];
+        let ended = sqlx::raw_sql(statement).execute(&mut *connection).await;
+        assert_eq!(ended.is_err(), fails, "{statement}: {ended:?}");
+        // Room for what comes after.
+        sqlx::raw_sql("PRAGMA max_page_count = 1000000")
+            .execute(connection)
+            .await
+            .expect("there is room again");
     }
 
     async fn write_marker(&self, connection: &mut SqliteConnection, marker: &str) {

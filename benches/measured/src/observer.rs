@@ -75,6 +75,18 @@ impl Observer {
         Ok(())
     }
 
+    /// How many statements the server has run since then, those of observers left out.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer, or cannot count statements.
+    pub async fn statements_since(&mut self, before: &Counts) -> Result<f64, BoxError> {
+        if !before.counts_statements {
+            return Err("the server does not have pg_stat_statements".into());
+        }
+        Ok(self.statements().await? as f64)
+    }
+
     /// Where the log is, and the next number of a transaction that writes.
     async fn places(&mut self) -> Result<(i64, i64), BoxError> {
         let row = sqlx::query(

@@ -80,7 +80,7 @@ pub(crate) fn suite(options: &Options) -> Suite {
     ];
     for peer in PEERS {
         let name = format!("chains: {}", peer.name());
-        cases.push(Case::new(name, move || peer.run("chains", peer_chains, seconds)));
+        cases.push(Case::peer(name, move || peer.run("chains", peer_chains, seconds)));
     }
     let peers: Vec<String> = PEERS
         .iter()

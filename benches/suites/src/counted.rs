@@ -7,7 +7,7 @@ use queuert::adapter::{
     ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample,
     ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
 };
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, Timestamp};
 
 /// Passes every verb on and counts it. Clones share the counts.
 #[derive(Clone)]
@@ -54,6 +54,14 @@ impl<S: StateAdapter> StateAdapter for Counted<S> {
         self.inner.owner_died(since).await;
     }
 
+    fn has_ended(&self, transaction: &S::Transaction) -> bool {
+        self.inner.has_ended(transaction)
+    }
+
+    fn undo_shielded(&self, connection: &mut S::Connection) {
+        self.inner.undo_shielded(connection);
+    }
+
     passed_on! {
         begin() -> S::Transaction;
         commit(transaction: S::Transaction) -> ();
@@ -61,11 +69,13 @@ impl<S: StateAdapter> StateAdapter for Counted<S> {
         savepoint(connection: &mut S::Connection, depth: u32) -> ();
         release_savepoint(connection: &mut S::Connection, depth: u32) -> ();
         rollback_to_savepoint(connection: &mut S::Connection, depth: u32) -> ();
+        shield(connection: &mut S::Connection) -> ();
+        unshield(connection: &mut S::Connection) -> ();
         create_chains(within: Option<&mut S::Connection>, chains: &[NewChain])
             -> Result<Vec<CreatedChain>, Refusal>;
         claim_jobs(claim: &ClaimJobs) -> Claimed;
         claimed_jobs(fence: Fence) -> Vec<ClaimedJob>;
-        renew_leases(renewals: &[RenewLease]) -> Vec<Renewal>;
+        renew_leases(within: Option<&mut S::Connection>, renewals: &[RenewLease]) -> Vec<Renewal>;
         settle_jobs(within: Option<&mut S::Connection>, settlements: &[Settlement]) -> Vec<Settled>;
         reap_leases(reap: &ReapLeases) -> Vec<ReapedJob>;
         hold_lease(connection: &mut S::Connection, job: JobId, fence: Fence) -> Result<(), AbortReason>;
@@ -82,5 +92,6 @@ impl<S: StateAdapter> StateAdapter for Counted<S> {
         list_chains(within: Option<&mut S::Connection>, query: &ChainQuery) -> Vec<ChainRecord>;
         list_blockers(within: Option<&mut S::Connection>, job: JobId) -> Vec<ChainRecord>;
         sample_queues(sample: &SampleQueues) -> Vec<QueueSample>;
+        watermark() -> Timestamp;
     }
 }

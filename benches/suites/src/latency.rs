@@ -13,7 +13,7 @@ use crate::Options;
 use crate::measure::{BoxError, Case, Ratio, Report, Suite, quantile, sorted};
 use crate::peers::Peer;
 use crate::postgres::ours::SendLetter;
-use crate::postgres::server::{SCHEMA, Server};
+use crate::postgres::server::Server;
 use crate::work::check_completed;
 
 const SAMPLES: usize = 300;
@@ -45,7 +45,7 @@ pub(crate) fn suite(options: &Options) -> Suite {
         Case::new(THROUGH, move || ours(THROUGH, samples, true)),
     ];
     for peer in PEERS {
-        cases.push(Case::new(peer.name(), move || peer.run("latency", samples, PATIENCE)));
+        cases.push(Case::peer(peer.name(), move || peer.run("latency", samples, PATIENCE)));
     }
     let figure = |part: &str, name: &str| format!("start returned to processor, {part}: {name}");
     let mut ratios = Vec::new();
@@ -148,7 +148,7 @@ async fn ours(name: &'static str, samples: usize, through: bool) -> Result<Repor
 
 async fn client(server: &Server) -> Result<(Client<PostgresState>, PostgresState), BoxError> {
     let state = server.state(None).await?;
-    let notify = PostgresNotify::options().schema(SCHEMA).build(state.pool().clone());
+    let notify = PostgresNotify::new(&state);
     Ok((Client::builder(state.clone()).notify(notify).build(), state))
 }
 

@@ -3,6 +3,8 @@
 mod chains;
 mod counted;
 mod flushes;
+mod growth;
+mod idle;
 mod latency;
 mod measure;
 mod memory;
@@ -14,6 +16,7 @@ mod postgres;
 mod report;
 mod scale;
 mod sqlite;
+mod urgent;
 mod work;
 
 use std::path::PathBuf;
@@ -26,6 +29,8 @@ use queuert_measured::CORES;
 /// Adding a suite is a module with such a function, and a line here.
 const SUITES: &[(&str, MakeSuite)] = &[
     ("chains", chains::suite),
+    ("growth", growth::suite),
+    ("idle", idle::suite),
     ("latency", latency::suite),
     ("memory", memory::suite),
     ("observability", observability::suite),
@@ -33,6 +38,7 @@ const SUITES: &[(&str, MakeSuite)] = &[
     ("postgres", postgres::suite),
     ("scale", scale::suite),
     ("sqlite", sqlite::suite),
+    ("urgent", urgent::suite),
 ];
 
 /// A case that is stuck should not keep the others waiting.
@@ -52,6 +58,8 @@ struct Options {
     divide: usize,
     /// Also count how often each case waits for the disk.
     flushes: bool,
+    /// The same program of another build: every case is run by both in turn, and their figures are compared.
+    before: Option<PathBuf>,
     /// Run this case once, in this process, and print its figures: how the suite calls itself.
     case: Option<String>,
 }
@@ -62,7 +70,8 @@ fn main() -> ExitCode {
         Err(problem) => {
             let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();
             eprintln!(
-                "{problem}\nusage: <suite> [--rounds n] [--only text] [--divide n] [--quick] [--flushes]; suites: {names:?}"
+                "{problem}\nusage: <suite> [--rounds n] [--only text] [--divide n] [--quick] [--flushes] \
+                 [--before program]; suites: {names:?}"
             );
             return ExitCode::from(2);
         }
@@ -84,7 +93,7 @@ fn run(options: &Options) -> Result<(), BoxError> {
     let Some(name) = &options.case else {
         let results = measure::run(suite, options)?;
         // Those of a quick look, or of a part, are not for the documentation.
-        let directory = match options.divide == 1 && options.only.is_empty() {
+        let directory = match options.divide == 1 && options.only.is_empty() && options.before.is_none() {
             true => PathBuf::from("docs"),
             false => std::env::temp_dir(),
         };
@@ -118,6 +127,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
         only: String::new(),
         divide: 1,
         flushes: false,
+        before: None,
         case: None,
     };
     while let Some(name) = arguments.next() {
@@ -139,6 +149,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--rounds" => options.rounds = Some(number?),
             "--divide" => options.divide = number?,
             "--only" => options.only = value,
+            "--before" => options.before = Some(value.into()),
             "--case" => options.case = Some(value),
             _ => return Err(format!("unknown option `{name}`")),
         }

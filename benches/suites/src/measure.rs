@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::process::{Command, Stdio};
 
@@ -18,6 +19,12 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Report, BoxError>> 
 
 /// Names the run of a suite to its cases.
 pub(crate) const RUN: &str = "QUEUERT_BENCH_RUN";
+
+/// What the names of the figures of the build before begin with.
+const BEFORE: &str = "before: ";
+
+/// A build that reaches less of what the one before it did has lost more than the noise of interleaved rounds.
+const LEAST_OF_BEFORE: f64 = 0.97;
 
 /// Cases that are compared with one another.
 pub(crate) struct Suite {
@@ -36,6 +43,8 @@ pub(crate) struct Suite {
 /// Something that is run once per round.
 pub(crate) struct Case {
     pub(crate) name: String,
+    /// Whether it measures a program of `benches/peers`, which is the same whatever build of the library it is compared with.
+    peer: bool,
     pub(crate) run: Box<dyn Fn() -> Running>,
 }
 
@@ -48,10 +57,24 @@ impl Case {
     {
         Self {
             name: name.into(),
+            peer: false,
             run: Box::new(move || {
                 let running = run();
                 Box::pin(async move { Ok(running.await?.into()) })
             }),
+        }
+    }
+
+    /// One that measures a program of `benches/peers`.
+    pub(crate) fn peer<F, Fut, R>(name: impl Into<String>, run: F) -> Self
+    where
+        F: Fn() -> Fut + 'static,
+        Fut: Future<Output = Result<R, BoxError>> + Send + 'static,
+        R: Into<Report>,
+    {
+        Self {
+            peer: true,
+            ..Self::new(name, run)
         }
     }
 }
@@ -114,6 +137,15 @@ impl Ratio {
         }
     }
 
+    /// The figure of a row against that of the build before, if that was measured too.
+    fn with_before(row: &Row, rows: &[Row]) -> Option<Self> {
+        let before = format!("{BEFORE}{}", row.name);
+        rows.iter().find(|other| other.name == before)?;
+        let time = ["ns", "µs", "ms", "s"].contains(&row.unit.as_str());
+        let compare = if time { Self::lower } else { Self::new };
+        Some(compare(&row.name, &row.name, &[before], Some(LEAST_OF_BEFORE)))
+    }
+
     /// Its values by round, and against which figure; `None` if one of the two was not measured.
     pub(crate) fn values(&self, rows: &[Row]) -> Option<(Vec<f64>, String)> {
         let of = rows.iter().find(|row| row.name == self.of)?;
@@ -165,6 +197,14 @@ impl Limit {
             cost: None,
             bound,
             at_least: true,
+        }
+    }
+
+    /// Of a figure itself.
+    pub(crate) fn at_most(name: &'static str, of: impl Into<String>, bound: f64) -> Self {
+        Self {
+            at_least: false,
+            ..Self::at_least(name, of, bound)
         }
     }
 
@@ -225,13 +265,22 @@ pub(crate) fn run(suite: Suite, options: &Options) -> Result<Results, BoxError> 
     let rounds = options.rounds.unwrap_or(suite.rounds);
     let mut rows: Vec<Row> = Vec::new();
     let mut facts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let wanted = |case: &&Case| case.name.contains(&options.only);
+    let program = std::env::current_exe()?;
+    // The program, and what the names of its figures begin with.
+    let mut builds = vec![(program.as_path(), "")];
+    if let Some(before) = &options.before {
+        builds.push((before, BEFORE));
+    }
+    let wanted = |case: &&Case| case.name.contains(&options.only) && !(case.peer && options.before.is_some());
     let mut cases: Vec<&Case> = suite.cases.iter().filter(wanted).collect();
     let mut failures = Vec::new();
     for round in 1..=rounds {
-        for case in &cases {
-            eprintln!("round {round} of {rounds}: {}", case.name);
-            let report = match run_apart(&case.name, options) {
+        for (case, (program, prefix)) in cases
+            .iter()
+            .flat_map(|case| builds.iter().map(move |build| (case, build)))
+        {
+            eprintln!("round {round} of {rounds}: {prefix}{}", case.name);
+            let report = match run_apart(program, &case.name, options) {
                 Ok(report) => report,
                 // The others are still worth their time.
                 Err(error) => {
@@ -242,7 +291,8 @@ pub(crate) fn run(suite: Suite, options: &Options) -> Result<Results, BoxError> 
             for (name, value) in report.facts {
                 facts.entry(name).or_default().insert(value);
             }
-            for figure in report.figures {
+            for mut figure in report.figures {
+                figure.name.insert_str(0, prefix);
                 let place = rows.iter().position(|row| row.name == figure.name);
                 let place = place.unwrap_or_else(|| {
                     rows.push(Row::new(figure.name, figure.unit));
@@ -254,7 +304,12 @@ pub(crate) fn run(suite: Suite, options: &Options) -> Result<Results, BoxError> 
         }
         // There and back again: nobody always comes first.
         cases.reverse();
+        builds.reverse();
     }
+    let ratios = match &options.before {
+        Some(_) => rows.iter().filter_map(|row| Ratio::with_before(row, &rows)).collect(),
+        None => suite.ratios,
+    };
     if options.flushes {
         for case in suite.cases.iter().filter(wanted) {
             flushes::count(case, options, &mut rows)?;
@@ -273,17 +328,17 @@ pub(crate) fn run(suite: Suite, options: &Options) -> Result<Results, BoxError> 
         suite: suite.name,
         settings,
         rows,
-        ratios: suite.ratios,
+        ratios,
         limits: suite.limits,
         plots: suite.plots,
         failures,
     })
 }
 
-fn run_apart(case: &str, options: &Options) -> Result<Report, BoxError> {
-    let mut command = Command::new(std::env::current_exe()?);
-    // So that a case knows what an earlier round has prepared.
-    command.env(RUN, std::process::id().to_string());
+fn run_apart(program: &Path, case: &str, options: &Options) -> Result<Report, BoxError> {
+    let mut command = Command::new(program);
+    // So that a case knows what an earlier round has prepared, with the same build.
+    command.env(RUN, format!("{} {}", std::process::id(), program.display()));
     command.args([&options.suite, "--case", case, "--divide", &options.divide.to_string()]);
     report_of(command, case)
 }

@@ -124,7 +124,7 @@ async fn drain(
     workers.stop().await;
     let figure = stopwatch.rate(name, "jobs/s", jobs);
     check_completed(&state, &started).await?;
-    state.close().await;
+    state.close().await?;
     Ok(vec![figure])
 }
 

@@ -207,8 +207,8 @@ async fn main() -> Result<()> {
         .process(call_by_sales)
         .process(report)
         .retry(RetryPolicy::new().initial(Duration::from_millis(500)))
-        // The jobs of a killed process come back as soon as that is known, or when their leases expire. Services do well
-        // with the default, a minute.
+        // The jobs of a killed process come back as soon as that is known and their backoff is over, or when their leases
+        // expire. Services do well with the default, a minute.
         .lease(LeaseSettings::of(Duration::from_secs(3)))
         .concurrency(4)
         .start()
@@ -227,6 +227,6 @@ async fn main() -> Result<()> {
         }
     }
     workers.stop().await;
-    client.state().close().await;
+    client.state().close().await?;
     Ok(())
 }

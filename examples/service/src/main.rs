@@ -70,7 +70,7 @@ async fn open(arguments: &Arguments) -> Result<()> {
     match &arguments.database {
         Database::Postgres { url, schema } => {
             let state = PostgresState::options().schema(schema).connect(url).await?;
-            let notify = PostgresNotify::options().schema(schema).build(state.pool().clone());
+            let notify = PostgresNotify::new(&state);
             run(Client::builder(state).notify(notify), arguments).await
         }
         Database::Sqlite { file } => {
@@ -88,7 +88,10 @@ async fn run<S: Store>(client: ClientBuilder<S>, arguments: &Arguments) -> Resul
     tx.commit().await?;
     match arguments.role {
         Role::Serve => serve(&client, arguments).await?,
-        Role::Work => worker(&client, "work", arguments).run_until(told_to_stop()).await?,
+        Role::Work => {
+            let signal = told_to_stop()?;
+            worker(&client, "work", arguments).run_until(signal).await?;
+        }
     }
     client.state().close().await;
     info!("stopped");
@@ -96,6 +99,7 @@ async fn run<S: Store>(client: ClientBuilder<S>, arguments: &Arguments) -> Resul
 }
 
 async fn serve<S: Store>(client: &Client<S>, arguments: &Arguments) -> Result<()> {
+    let signal = told_to_stop()?;
     let workers = match arguments.workers {
         0 => None,
         _ => Some(worker(client, "serve", arguments).start().await?),
@@ -108,7 +112,7 @@ async fn serve<S: Store>(client: &Client<S>, arguments: &Arguments) -> Result<()
     };
     // Requests first: those that wait for their orders need somebody who works on them.
     axum::serve(listener, web::routes(app))
-        .with_graceful_shutdown(told_to_stop())
+        .with_graceful_shutdown(signal)
         .await?;
     if let Some(workers) = workers {
         workers.stop().await;
@@ -122,21 +126,24 @@ fn worker<S: Store>(client: &Client<S>, name: &str, arguments: &Arguments) -> Wo
     jobs::worker(client, name, print_time, arguments.lease).concurrency(arguments.workers)
 }
 
-/// SIGTERM is what service managers send; Ctrl-C is for people.
-async fn told_to_stop() {
+/// SIGTERM is what service managers send; Ctrl-C is for people. Both are listened for from the call on, not only from the
+/// first poll: a signal that came before that would end the process in the middle of its first job.
+fn told_to_stop() -> Result<impl Future<Output = ()>> {
     #[cfg(unix)]
-    let terminated = async {
+    let (mut terminate, mut interrupt) = {
         use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => terminate.recv().await,
-            Err(_) => std::future::pending().await,
-        }
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
     };
-    #[cfg(not(unix))]
-    let terminated = std::future::pending::<Option<()>>();
-    tokio::select! {
-        _ = terminated => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
-    info!("told to stop");
+    #[cfg(windows)]
+    let (mut terminate, mut interrupt) = (
+        tokio::signal::windows::ctrl_shutdown()?,
+        tokio::signal::windows::ctrl_c()?,
+    );
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("told to stop");
+    })
 }

@@ -92,13 +92,15 @@ async fn place<S: Store>(app: &App<S>, order: &NewOrder) -> Result<ChainId, Fail
 async fn look_up<S: Store>(app: &App<S>, id: &str) -> Result<OrderStatus, Failure> {
     let id: ChainId = id.parse().map_err(|_| Failure::NotFound)?;
     let mut tx = app.client.begin().await?; // only reads, so it is not committed
-    let order = S::find_order(&mut tx, id).await?.ok_or(Failure::NotFound)?;
+    // The chain first: each statement sees what is committed when it begins. Whatever the chain says has been done is in the
+    // row of the order by then, because the jobs write both in one transaction.
     let chain = app
         .client
         .get_chain(ChainRef::<TakePaper>::new(id))
         .within(&mut tx)
         .await?;
     let chain = chain.ok_or(Failure::NotFound)?;
+    let order = S::find_order(&mut tx, id).await?.ok_or(Failure::NotFound)?;
     let status = match (chain.status, &chain.output) {
         (JobStatus::Completed, Some(Outcome::OutOfPaper)) => "out of paper",
         (JobStatus::Completed, _) => "shipped",

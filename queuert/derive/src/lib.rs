@@ -32,7 +32,8 @@ mod value;
 /// | `timeout = "30s"` | how long an attempt may run | what the worker says |
 /// | `priority = 5` | the priority of new jobs | 0 |
 ///
-/// Durations are a whole number and a unit: `ms`, `s`, `m`, `h` or `d`.
+/// Durations are a whole number and a unit: `ms`, `s`, `m`, `h` or `d`. Numbers and durations may also be constant
+/// expressions, such as the name of a constant: `retry(max_attempts = ATTEMPTS)`, `timeout = Duration::from_secs(30)`.
 ///
 /// # On the enum
 ///
@@ -42,8 +43,10 @@ mod value;
 ///
 /// Besides the implementations of queuert's traits: an enum `<Enum>Attempt` with a variant per job type, to `match`
 /// the attempts of all of them, and an enum `<Entry>Output` for each entry whose chain can end with different types.
+/// Entries whose chains have the same ends share one enum; the names of the others are aliases of the first.
 /// An entry whose ends share one type, as written, has that as the output of its chain. The generated enums are as
-/// visible as yours, so make it at least as visible as the entries that have an output enum.
+/// visible as yours, so make it at least as visible as the entries that have an output enum. A lint that you allow on
+/// your enum is allowed on everything that is generated.
 #[proc_macro_derive(JobTypes, attributes(job))]
 pub fn derive_job_types(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);

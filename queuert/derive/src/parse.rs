@@ -21,6 +21,8 @@ pub(crate) struct Types {
     pub(crate) generic: bool,
     /// `#[non_exhaustive]`, which then holds for the enums that grow with this one too.
     pub(crate) non_exhaustive: Option<Attribute>,
+    /// The lints that the user allows on the enum, for what is generated beside it.
+    pub(crate) allowed: TokenStream,
     pub(crate) variants: Vec<Variant>,
 }
 
@@ -86,6 +88,7 @@ pub(crate) fn parse(input: DeriveInput, problems: &mut Problems) -> Types {
             .iter()
             .find(|attribute| attribute.path().is_ident("non_exhaustive"))
             .cloned(),
+        allowed: input.attrs.iter().filter_map(allowed_lints).collect(),
         variants: Vec::new(),
     };
     if types.generic {
@@ -128,6 +131,13 @@ pub(crate) fn parse(input: DeriveInput, problems: &mut Problems) -> Types {
         ),
     }
     types
+}
+
+/// `#[allow(..)]` as it is. `#[expect(..)]` as `#[allow(..)]`: the lint may come up on one of the generated items or on none.
+fn allowed_lints(attribute: &Attribute) -> Option<TokenStream> {
+    let path = attribute.path();
+    let lints = &attribute.meta.require_list().ok()?.tokens;
+    (path.is_ident("allow") || path.is_ident("expect")).then(|| quote!(#[allow(#lints)]))
 }
 
 fn parameter_name(parameter: &GenericParam) -> String {

@@ -6,7 +6,7 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::ParseStream;
 use syn::spanned::Spanned;
-use syn::{Lit, LitStr, Result, Token, Type};
+use syn::{Expr, Lit, LitStr, Result, Token, Type};
 
 /// `TypeName::MAX_LENGTH` of the core, which this crate cannot name.
 const LONGEST_NAME: usize = 200;
@@ -19,6 +19,46 @@ const LONGEST_DURATION: Duration = Duration::from_secs(36_500 * 86_400);
 pub(crate) struct Written<T> {
     pub(crate) value: T,
     pub(crate) span: Span,
+}
+
+/// A setting as it was given: written out, so that it is checked here, or as an expression, such as the name of a constant,
+/// which the compiler evaluates.
+pub(crate) enum Given<T> {
+    Literal(Written<T>),
+    Expression(Expr),
+}
+
+impl<T: Copy> Given<T> {
+    pub(crate) fn literal(&self) -> Option<Written<T>> {
+        match self {
+            Self::Literal(written) => Some(*written),
+            Self::Expression(_) => None,
+        }
+    }
+
+    /// The code of the value.
+    pub(crate) fn code(&self, literal: impl FnOnce(T) -> TokenStream) -> TokenStream {
+        match self {
+            Self::Literal(written) => literal(written.value),
+            Self::Expression(expression) => expression.to_token_stream(),
+        }
+    }
+}
+
+/// Reads a literal with `literal`, and anything else as an expression.
+pub(crate) fn given<T>(
+    input: ParseStream<'_>,
+    literal: impl FnOnce(ParseStream<'_>) -> Result<Written<T>>,
+) -> Result<Given<T>> {
+    let ends = |input: ParseStream<'_>| input.is_empty() || input.peek(Token![,]);
+    let ahead = input.fork();
+    let _sign: Option<Token![-]> = ahead.parse()?;
+    let is_literal = ends(&ahead) || (ahead.parse::<Lit>().is_ok() && ends(&ahead));
+    if is_literal {
+        literal(input).map(Given::Literal)
+    } else {
+        input.parse().map(Given::Expression)
+    }
 }
 
 /// A type that owns what it holds: an output is read back long after whoever it might borrow from is gone. `'static` is

@@ -1,12 +1,13 @@
 //! The seam to whatever carries hints between processes.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
 use super::BoxFuture;
+use crate::__task::Lock;
 use crate::error::NotifyError;
 use crate::id::{ChainId, JobId};
 use crate::job::TypeName;
@@ -130,14 +131,14 @@ pub struct NoticeSender {
 #[derive(Debug, Default)]
 struct Aside {
     resync: AtomicBool,
-    failure: Mutex<Option<Arc<str>>>,
+    failure: Lock<Option<Arc<str>>>,
     changed: tokio::sync::Notify,
 }
 
 impl Aside {
     /// The latest failure, before the word that it is over.
     fn take(&self) -> Option<Wake> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let failure = self.failure.lock().take();
         match failure {
             Some(error) => Some(Wake::Failed(error)),
             None => self.resync.swap(false, Ordering::SeqCst).then_some(Wake::Resync),
@@ -205,7 +206,7 @@ impl NoticeSender {
     /// Tells the subscriber that the adapter cannot hear for now, and why. Call [`resync`](Self::resync) when it hears
     /// again. A subscriber that is behind learns of the latest failure only.
     pub fn fail(&self, error: impl Into<Arc<str>>) {
-        *self.aside.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
+        *self.aside.failure.lock() = Some(error.into());
         self.aside.changed.notify_one();
     }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::reap::{ReapLeases, ReapedJob};
 use crate::chain::ChainRecord;
 use crate::deduplication::Deduplication;
 use crate::error::{BlockerReference, StateError};
 use crate::id::{ChainId, Fence, JobId, WorkerId};
-use crate::job::{JobRecord, JobStatus, Lease, TypeName};
+use crate::job::{JobRecord, JobStatus, TypeName};
 use crate::payload::Payload;
 use crate::time::{Schedule, Timestamp};
 use crate::worker::AbortReason;
@@ -30,7 +31,8 @@ use crate::worker::AbortReason;
 /// the call. What a worker's loops call never waits, so that one slow transaction cannot stall a process:
 /// [`claim_jobs`](Self::claim_jobs) and [`reap_leases`](Self::reap_leases) skip what is locked,
 /// [`renew_leases`](Self::renew_leases) reports it as [`Renewal::Busy`], and [`settle_jobs`](Self::settle_jobs) without
-/// a transaction as [`Settled::Busy`]. (A store with one writer at a time may let all of them wait for their turn.)
+/// a transaction as [`Settled::Busy`]. (A store with one writer at a time may let them wait for their turn, but not the
+/// renewals: while a transaction has the turn nobody can take a job, so they are [`Renewal::Busy`].)
 /// What another transaction has not committed does not exist and is not waited for, except where it would make a second
 /// job with one id or a second chain with one deduplication key. Rolling back to a savepoint may keep locks. A deadlock
 /// is a [`Conflict`](crate::StateErrorKind::Conflict), never a hang.
@@ -40,25 +42,51 @@ use crate::worker::AbortReason;
 ///
 /// **Fences.** A write with [`Authority::Fence`] is applied only while the job runs under that fence. If the job has
 /// already been settled under that very fence (the answer to an earlier call was lost) the answer is
-/// [`Settled::Repeated`]; otherwise [`Settled::Lost`] with the reason, in this order: the row is gone, `NotFound`;
+/// [`Settled::Repeated`], with what that settlement did, so that it can be announced even so; otherwise [`Settled::Lost`] with the reason, in this order: the row is gone, `NotFound`;
 /// it is completed, `AlreadyCompleted`; it is cancelled, `Cancelled`; else `TakenByAnotherWorker`. Only the last fence
 /// under which the job was settled need be remembered.
+///
+/// **Errors.** [`Corrupt`](crate::StateErrorKind::Corrupt) is the error of one row or value: a worker gives up what it
+/// wanted to write, and the attempt has failed. Everything else (no connection, no right, a read-only or full store) is
+/// another kind: workers try again, with growing pauses, until the store takes what they have to write.
 ///
 /// **Fan-in.** A job is blocked while at least one of its blocker chains has not completed. Whoever completes the last
 /// one makes it pending, exactly once, in the same transaction, with `scheduled_at` raised to now. Because both the
 /// creation of a dependant and the end of a blocker lock the blocker's chain, either the end sees the dependant or
 /// the dependant sees the end.
 ///
+/// **Damaged rows.** A row that something other than the library has damaged (an unknown type, a negative number, a text that
+/// is none) does not make a verb fail for the others. Its record has neutral values for what cannot be read, and says what
+/// that is in [`JobRecord::unreadable`] or [`ChainRecord::unreadable`]. It is claimed, renewed, settled, swept, listed,
+/// cancelled and deleted like any other. A claimed job is of the type in whose queue it was, whatever else its row says: a
+/// row is never taken for one of another type. The worker buries such a job instead of running it, and so does
+/// [`reap_leases`](Self::reap_leases), see [`ReapLeases::take_back`].
+///
 /// **Time.** All times are the store's clock at the statement, never the process's and never the start of the
 /// transaction. A scheduled time is never written in the past.
 ///
-/// **Order.** Jobs are claimed by [`rank`], ties by id.
+/// **Creation.** The `created_at` of a job is read after the transaction that creates it has shown itself as a writer to
+/// [`watermark`](Self::watermark), by a lock or an entry that lasts until it ends. It is never a time that an
+/// earlier statement has read.
+///
+/// **Order.** Jobs are claimed by [`rank`], ties by id. The rank is that of the scheduled time, with one exception: a job
+/// that was taken back by [`reap_leases`](Self::reap_leases) keeps the rank that it had, although its scheduled time is
+/// later, until it is scheduled anew. [`Outcome::Release`] keeps the rank too, whatever it is.
 ///
 /// **Batches.** Results come in the order of the request. The cost of a claim must not grow with the backlog, the
 /// history, the number of types or the jobs due later.
 ///
-/// Implement the methods as plain `async fn`. Futures may be dropped at any await: a dropped verb has happened
-/// entirely or not at all.
+/// **Unfinished verbs.** Futures may be dropped at any await. A verb without a transaction has then happened entirely or not
+/// at all. One in a transaction may have left half of its writes there: the library commits no transaction with such a
+/// verb in it, and undoes the verb where the caller commits without the library (see [`shield`](Self::shield)). The
+/// connection must stay usable for the rollback.
+///
+/// **Transactions that have ended.** A store may roll back a transaction by itself, and the caller may execute a `COMMIT` or
+/// `ROLLBACK` on its connection. What the library is asked to do in it afterwards must not happen outside of a
+/// transaction: [`has_ended`](Self::has_ended) says so, or the verb fails with
+/// [`TransactionEnded`](crate::StateErrorKind::TransactionEnded) and changes nothing. So does the commit.
+///
+/// Implement the methods as plain `async fn`.
 pub trait StateAdapter: Send + Sync + 'static {
     /// What the caller's own statements run on: `PgConnection`, `SqliteConnection`.
     type Connection: Send;
@@ -70,7 +98,8 @@ pub trait StateAdapter: Send + Sync + 'static {
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StateError>> + Send;
 
     /// Commits a transaction. After an error it may or may not have been committed; a transaction in which a statement
-    /// had failed, so that the store would roll it back silently, is an error too.
+    /// had failed, so that the store would roll it back silently, is an error too. After an error of the kind
+    /// [`TransactionEnded`](crate::StateErrorKind::TransactionEnded) it is certain that this call has not committed it.
     fn commit(&self, transaction: Self::Transaction) -> impl Future<Output = Result<(), StateError>> + Send;
 
     /// Rolls a transaction back and waits until its locks are gone.
@@ -98,11 +127,47 @@ pub trait StateAdapter: Send + Sync + 'static {
         depth: u32,
     ) -> impl Future<Output = Result<(), StateError>> + Send;
 
+    /// Whether a transaction that this store has opened has ended although neither [`commit`](Self::commit) nor
+    /// [`rollback`](Self::rollback) was called: the store rolled it back because of an error, or a statement of the caller's
+    /// ended it. Asked before every verb, savepoint and commit, so it must not cost anything: no statement. A store whose
+    /// transactions do not end by themselves, or that answers the verbs with
+    /// [`TransactionEnded`](crate::StateErrorKind::TransactionEnded) instead, need not implement it.
+    fn has_ended(&self, transaction: &Self::Transaction) -> bool {
+        let _ = transaction;
+        false
+    }
+
+    /// Begins a stretch on a connection whose transaction the caller commits without this library: what is written until
+    /// [`unshield`](Self::unshield) can be undone by [`undo_shielded`](Self::undo_shielded). Fails with
+    /// [`TransactionEnded`](crate::StateErrorKind::TransactionEnded) if the connection is in no transaction. Dropped, it
+    /// leaves nothing behind.
+    ///
+    /// A store that writes all of a verb between two awaits, so that a dropped verb has done nothing, need not implement it.
+    fn shield(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StateError>> + Send {
+        let _ = connection;
+        async { Ok(()) }
+    }
+
+    /// Ends the stretch, and keeps what was written. If it is dropped or fails, `undo_shielded` follows.
+    fn unshield(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StateError>> + Send {
+        let _ = connection;
+        async { Ok(()) }
+    }
+
+    /// Undoes the stretch, before anything else that happens on the connection: it cannot wait, because the future that
+    /// wrote was dropped.
+    fn undo_shielded(&self, connection: &mut Self::Connection) {
+        let _ = connection;
+    }
+
     /// Starts chains: all of them, or none if one is refused.
     ///
     /// A chain whose [`Deduplication`] matches an existing one of the same type and key (the newest that counts) is
-    /// not created; an earlier item of the same call counts as existing. Concurrent callers with one key get one
-    /// chain: the second waits for the transaction of the first. A matching key wins over a supplied id.
+    /// not created; an earlier item of the same call counts as existing. An open chain counts in every scope, so that no
+    /// key has two open chains but where a caller has left one out by id. Concurrent callers with one key get one
+    /// chain: the second waits for the transaction of the first. At an isolation level at which the second does not see
+    /// what the first has committed, it gets a [`Conflict`](crate::StateErrorKind::Conflict); the same holds for every
+    /// other verb whose answer depends on what its transaction cannot see. A matching key wins over a supplied id.
     ///
     /// Refused with [`Refusal::IdTaken`] or [`Refusal::BlockerNotFound`]. A blocker may be an earlier item of the same
     /// call, but not a later one or the job itself. It may be given twice, and then stands at both places.
@@ -115,14 +180,28 @@ pub trait StateAdapter: Send + Sync + 'static {
     /// Takes up to `limit` due jobs of the given types, in order of rank: running, attempt and claims one up, lease and
     /// fence set. Committed on return. Skips what is locked. Returns the outputs of their blockers with them. If the
     /// answer is lost, [`claimed_jobs`](Self::claimed_jobs) gives it again.
+    ///
+    /// The claim ends before the first job that [`ClaimJobs::admits`] does not admit: one with which the inputs of all its
+    /// jobs would exceed [`bytes`](ClaimJobs::bytes), unless it is among the first [`at_least`](ClaimJobs::at_least), or the
+    /// first of all. That job and those behind it stay as they are, as if they had not been looked at, and
+    /// [`Claimed::next_due`] is zero. Nothing that was not admitted is ever held under the fence, so that an answer that is
+    /// given again is bounded too. The outputs of blockers are not counted.
     fn claim_jobs(&self, claim: &ClaimJobs) -> impl Future<Output = Result<Claimed, StateError>> + Send;
 
     /// The jobs that run under a fence, with the outputs of their blockers, in any order: what a claim took whose answer
     /// was lost. Nothing is changed, and no lock waited for. A fence that nothing runs under has none.
     fn claimed_jobs(&self, fence: Fence) -> impl Future<Output = Result<Vec<ClaimedJob>, StateError>> + Send;
 
-    /// Extends leases. Committed on return. Never waits for a lock.
-    fn renew_leases(&self, renewals: &[RenewLease]) -> impl Future<Output = Result<Vec<Renewal>, StateError>> + Send;
+    /// Extends leases, counted from the time of the statement. Never waits for a lock of another transaction.
+    ///
+    /// In the caller's transaction it extends the leases of jobs that the transaction has locked with
+    /// [`hold_lease`](Self::hold_lease), so that they are valid from its commit on, however long it took: no sweep finds them
+    /// expired in between. A job that another transaction has locked is [`Renewal::Busy`] there too.
+    fn renew_leases(
+        &self,
+        within: Option<&mut Self::Connection>,
+        renewals: &[RenewLease],
+    ) -> impl Future<Output = Result<Vec<Renewal>, StateError>> + Send;
 
     /// Ends attempts: finish, continue, retry, bury, release, snooze. Each item stands alone: one that is lost, refused
     /// or busy changes nothing and does not keep the others from being settled. No two items name the same job.
@@ -147,9 +226,12 @@ pub trait StateAdapter: Send + Sync + 'static {
         self.settle_jobs(Some(transaction), settlements)
     }
 
-    /// Takes back jobs of the given types whose lease has expired, oldest expiry first: pending now, or dead if the
-    /// attempts are exhausted; the expiry is stored as the attempt's error. Committed on return. Skips what is locked
-    /// and what the caller runs itself.
+    /// Takes back jobs of the given types whose lease has expired, oldest expiry first. Committed on return. Skips what is
+    /// locked and what the caller runs itself.
+    ///
+    /// An attempt that is taken back has failed: [`ReapLeases::take_back`] decides for every store whether the job is dead
+    /// or pending, when it is due, and what is stored as the attempt's error. A job that is pending again keeps the place in
+    /// line that it had, also if it must wait for its backoff first.
     ///
     /// A store that can know that the process of an owner has died takes back its leases too, in the same way, whatever
     /// is left of them; see [`owner_died`](Self::owner_died).
@@ -239,6 +321,19 @@ pub trait StateAdapter: Send + Sync + 'static {
         within: Option<&mut Self::Connection>,
         job: JobId,
     ) -> impl Future<Output = Result<Vec<ChainRecord>, StateError>> + Send;
+
+    /// A time such that every job whose `created_at` is before it is visible to any read that begins after this call, or will
+    /// never exist: no transaction that is open, or will be, can commit such a job. Followers read up to the watermark and go
+    /// on from there, see [`Follow`](crate::request::Follow).
+    ///
+    /// A time that is too early is right too: the followers wait. It may be earlier than the answer to an earlier call. It
+    /// should pass every committed job within moments, unless a transaction is open that has created jobs, or may have. A
+    /// transaction that has only read, or has done nothing, should not hold it up.
+    ///
+    /// It runs by itself, waits for no lock and no transaction, and costs the writers nothing. A store that cannot know,
+    /// because it lacks a right or is a copy of another one, says so with
+    /// [`Misconfigured`](crate::StateErrorKind::Misconfigured) rather than guess.
+    fn watermark(&self) -> impl Future<Output = Result<Timestamp, StateError>> + Send;
 
     /// Waits until the store has found out, later than `since`, that a process has died that held leases, so that
     /// [`reap_leases`](Self::reap_leases) would take them back now. Workers call it after every sweep, with the time at
@@ -391,21 +486,45 @@ pub struct ClaimJobs {
     pub types: Vec<ClaimType>,
     /// How many at most.
     pub limit: usize,
-    /// Who claims.
+    /// How many, if there are so many, whatever their inputs weigh; the first job is never refused. By default one.
+    pub at_least: usize,
+    /// How many bytes the inputs of all jobs together may have, beyond the first [`at_least`](Self::at_least) jobs. By
+    /// default any number.
+    pub bytes: usize,
+    /// The worker that claims.
     pub worker: WorkerId,
     /// The fence of all jobs of this claim; never used before.
     pub fence: Fence,
 }
 
 impl ClaimJobs {
-    /// A claim.
+    /// A claim of up to `limit` jobs, whatever their inputs weigh.
     pub fn new(types: Vec<ClaimType>, limit: usize, worker: WorkerId, fence: Fence) -> Self {
         Self {
             types,
             limit,
+            at_least: 1,
+            bytes: usize::MAX,
             worker,
             fence,
         }
+    }
+
+    /// Limits the inputs of the jobs to so many bytes, beyond the first `at_least` jobs.
+    #[must_use]
+    pub fn within_bytes(mut self, at_least: usize, bytes: usize) -> Self {
+        (self.at_least, self.bytes) = (at_least, bytes);
+        self
+    }
+
+    /// Whether the claim may take one more job after `taken` others, with which their inputs have `bytes` bytes together.
+    pub fn admits(&self, taken: usize, bytes: usize) -> bool {
+        taken < self.at_least.max(1) || bytes <= self.bytes
+    }
+
+    /// Whether the claim admits any job up to its limit, so that a store need not look at their inputs.
+    pub fn admits_all(&self) -> bool {
+        self.bytes == usize::MAX || self.limit <= self.at_least.max(1)
     }
 }
 
@@ -423,8 +542,8 @@ pub struct ClaimType {
 pub struct Claimed {
     /// In order of rank.
     pub jobs: Vec<ClaimedJob>,
-    /// When fewer than `limit` were due: the time until the next pending job of these types is, if there is one. For a
-    /// due job that was locked it is a short time, never zero.
+    /// When fewer than `limit` were taken: the time until the next pending job of these types is due, if there is one. For a
+    /// due job that was locked it is a short time, never zero. It is zero if a due job was left for its bytes.
     pub next_due: Option<Duration>,
 }
 
@@ -453,7 +572,7 @@ pub struct RenewLease {
 pub enum Renewal {
     /// Extended until then. A lease that had expired but was not taken yet is extended too.
     Renewed(Timestamp),
-    /// Another transaction has the job locked; ask again soon.
+    /// A transaction has the job locked, or the whole store; nobody can take the job meanwhile. Ask again soon.
     Busy,
     /// The job is not this attempt's any more.
     Lost(AbortReason),
@@ -525,7 +644,7 @@ pub enum Settled {
     /// It was applied.
     Applied(Applied),
     /// It, or another settlement under the same fence, had been applied before; nothing changed now.
-    Repeated(JobStatus),
+    Repeated(Repeated),
     /// The job is not the caller's any more; nothing changed.
     Lost(AbortReason),
     /// The next job cannot be created; nothing changed.
@@ -548,6 +667,32 @@ pub struct Applied {
     pub interrupted: bool,
 }
 
+/// What the store knows of a settlement that was applied before: what is to be announced although the answer to it was
+/// lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Repeated {
+    /// The status of the job now.
+    pub status: JobStatus,
+    /// Whether the next job was created blocked, if the chain went on. A job that was not is pending, or was handed over
+    /// as it was asked for; [`StateAdapter::claimed_jobs`] finds it by its fence then.
+    pub next_blocked: bool,
+    /// The jobs that became pending because the chain completed with this settlement, whatever became of them since.
+    /// Those that were deleted are left out.
+    pub unblocked: Vec<UnblockedJob>,
+}
+
+impl Repeated {
+    /// A settlement after which the job is in this status, and that concerned no other job.
+    pub const fn new(status: JobStatus) -> Self {
+        Self {
+            status,
+            next_blocked: false,
+            unblocked: Vec::new(),
+        }
+    }
+}
+
 /// A job whose last blocker completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnblockedJob {
@@ -557,68 +702,6 @@ pub struct UnblockedJob {
     pub chain: ChainId,
     /// Its type.
     pub type_name: TypeName,
-}
-
-/// Which expired leases to take.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ReapLeases {
-    /// The types, with the attempts after which a job is dead unless it has a number of its own.
-    pub types: Vec<ReapType>,
-    /// How many at most.
-    pub limit: usize,
-    /// What the caller runs itself.
-    pub except: Vec<JobId>,
-}
-
-impl ReapLeases {
-    /// A sweep.
-    pub fn new(types: Vec<ReapType>, limit: usize, except: Vec<JobId>) -> Self {
-        Self { types, limit, except }
-    }
-}
-
-/// A type to sweep.
-#[derive(Clone, Debug)]
-pub struct ReapType {
-    /// Its name.
-    pub name: TypeName,
-    /// Attempts after which a job without a number of its own is dead.
-    pub max_attempts: u32,
-}
-
-/// A job whose lease was taken back.
-#[derive(Clone, Debug)]
-pub struct ReapedJob {
-    /// The job, as it is now: pending or dead.
-    pub job: JobRecord,
-    /// Who had it.
-    pub owner: WorkerId,
-    /// Until when the lease would have lasted: in the past, unless its owner died.
-    pub expired_at: Timestamp,
-    /// Why it was taken.
-    pub cause: ReapCause,
-}
-
-/// Why a lease was taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReapCause {
-    /// Nobody had renewed it in time.
-    LeaseExpired,
-    /// The process of its owner is known to have died.
-    OwnerDied,
-}
-
-impl ReapCause {
-    /// What to store as the error of the attempt that had the lease.
-    pub fn error(self, lease: &Lease) -> String {
-        let Lease { owner, until, .. } = lease;
-        match self {
-            Self::LeaseExpired => format!("the lease of worker {owner} expired at {until}"),
-            Self::OwnerDied => format!("the process of worker {owner} died while it ran the job"),
-        }
-    }
 }
 
 /// A chain that was cancelled or deleted.
@@ -749,6 +832,9 @@ pub enum Refusal {
         /// The open chain.
         holder: ChainId,
     },
+    /// The store has lost the state of the chain's latest job: the chain can only be deleted. For stores that keep it apart
+    /// from the job.
+    Damaged(ChainId),
     /// Jobs of other chains depend on the chains.
     Referenced(Vec<BlockerReference>),
 }
@@ -774,7 +860,7 @@ pub enum JobSort {
 }
 
 /// The last row of the page before: pages are found by value, so rows that come or go do not shift them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The sort value: microseconds since the epoch, or the chain index.
     pub value: i64,

@@ -2,6 +2,7 @@
 
 use super::Client;
 use super::request::{Operation, Request, Sealed};
+use super::start::check_type_name;
 use crate::adapter::{ChainQuery, JobQuery, JobSort, Order, Position, StateAdapter};
 use crate::chain::ChainRecord;
 use crate::effects::Effects;
@@ -28,6 +29,9 @@ impl<S: StateAdapter> Client<S> {
     /// }
     /// # Ok(()) }
     /// ```
+    ///
+    /// A program that reads new chains for ever, from where it stopped, uses [`follow`](Request::follow): a chain whose
+    /// transaction commits late may lie before the [cursor](Cursor) of a list.
     ///
     /// # Errors
     ///
@@ -97,13 +101,13 @@ impl<S: StateAdapter> Client<S> {
 /// Lists chains.
 #[derive(Debug)]
 pub struct ListChains {
-    query: ChainQuery,
-    after: Option<Cursor>,
+    pub(super) query: ChainQuery,
+    pub(super) after: Option<Cursor>,
 }
 
 /// Lists jobs.
 #[derive(Debug)]
-pub struct ListJobs(PagedJobs);
+pub struct ListJobs(pub(super) PagedJobs);
 
 /// Lists the jobs of a chain.
 #[derive(Debug)]
@@ -111,12 +115,12 @@ pub struct ListChainJobs(PagedJobs);
 
 /// Lists the jobs that have a chain as blocker.
 #[derive(Debug)]
-pub struct ListBlockedJobs(PagedJobs);
+pub struct ListBlockedJobs(pub(super) PagedJobs);
 
 #[derive(Debug)]
-struct PagedJobs {
-    query: JobQuery,
-    after: Option<Cursor>,
+pub(super) struct PagedJobs {
+    pub(super) query: JobQuery,
+    pub(super) after: Option<Cursor>,
 }
 
 impl PagedJobs {
@@ -132,6 +136,8 @@ impl PagedJobs {
     ) -> Result<Page<JobRecord>, Error> {
         let limit = self.query.limit;
         check_limit(limit)?;
+        keep_possible(&mut self.query.types);
+        keep_possible(&mut self.query.chain_types);
         self.query.limit = 0;
         let print = fingerprint(&("jobs", &self.query));
         self.query.after = self.after.map(|cursor| cursor.position(print)).transpose()?;
@@ -145,6 +151,14 @@ impl PagedJobs {
             },
             id: job.id,
         }))
+    }
+}
+
+/// Leaves only names in a filter that a job type can have. The others match nothing, and not every store could be asked for
+/// them.
+pub(super) fn keep_possible(types: &mut Option<Vec<TypeName>>) {
+    if let Some(types) = types {
+        types.retain(|name| check_type_name(name.as_str()).is_ok());
     }
 }
 
@@ -268,6 +282,8 @@ macro_rules! paged {
         impl<S: StateAdapter> Operation<S> for $operation {
             type Output = Page<$item>;
 
+            const WRITES: bool = false;
+
             #[expect(private_interfaces, reason = "sealed")]
             async fn run(
                 self,
@@ -310,14 +326,20 @@ impl ListChains {
     ) -> Result<Page<ChainRecord>, Error> {
         let limit = self.query.limit;
         check_limit(limit)?;
+        keep_possible(&mut self.query.types);
         self.query.limit = 0;
         let print = fingerprint(&("chains", &self.query));
         self.query.after = self.after.map(|cursor| cursor.position(print)).transpose()?;
         self.query.limit = limit + 1;
         let rows = client.state().list_chains(within, &self.query).await?;
-        Ok(Page::from_surplus(rows, limit, print, |chain| Position {
-            value: chain.created_at.as_micros(),
-            id: chain.id.first_job(),
-        }))
+        Ok(Page::from_surplus(rows, limit, print, chain_position))
+    }
+}
+
+/// Where a chain stands in a list.
+pub(super) fn chain_position(chain: &ChainRecord) -> Position {
+    Position {
+        value: chain.created_at.as_micros(),
+        id: chain.id.first_job(),
     }
 }

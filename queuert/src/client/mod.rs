@@ -1,14 +1,18 @@
 //! The client: starts, reads, waits for and changes chains, inside the caller's transaction wherever it writes.
 
+mod follow;
 mod list;
+mod lost_answer;
 mod open;
 mod operate;
 mod query;
 mod request;
+mod standing;
 mod start;
 mod transaction;
 mod wait;
 
+pub use follow::Follow;
 pub use list::{ListBlockedJobs, ListChainJobs, ListChains, ListJobs};
 pub use open::{Open, OpenJob};
 pub use operate::{Cancel, CancelMany, Delete, RetryChain, RetryMany, Trigger, TriggerMany};
@@ -18,22 +22,23 @@ pub use start::{StartEach, StartMany, StartOne, StepTuple};
 pub use transaction::{ForeignTransaction, HeldEffects, Transaction, TransactionScope};
 pub use wait::Wait;
 
+pub(crate) use standing::Scope;
 pub(crate) use start::{check_type_name, new_job};
-pub(crate) use transaction::Scope;
 
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use futures_util::FutureExt;
 
+use crate::__task::{Lock, LockGuard};
 use crate::adapter::{BoxFuture, Notice, NotifyAdapter, ObservabilityAdapter, StateAdapter};
 use crate::effects::Effects;
-use crate::error::NotifyError;
+use crate::error::{NotifyError, cause_chain};
 use crate::event::Event;
 use crate::event_hub::{EventHub, EventStream};
 use crate::id::Entropy;
@@ -56,7 +61,7 @@ struct Inner<S> {
     events: EventHub,
     entropy: Entropy,
     /// Nothing is announced before this time, because the adapter did not answer.
-    mute_until: Mutex<Option<Instant>>,
+    mute_until: Lock<Option<Instant>>,
 }
 
 impl<S: StateAdapter> Client<S> {
@@ -141,16 +146,18 @@ pub(crate) async fn patiently<T>(
 ) -> Result<T, NotifyError> {
     match tokio::time::timeout(patience, AssertUnwindSafe(call).catch_unwind()).await {
         Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err(NotifyError::new("the notify adapter panicked")),
+        Ok(Err(_)) => Err(NotifyError::new(
+            "the notify adapter panicked; the panic hook has printed where: report it to the authors of the adapter",
+        )),
         Err(_) => Err(NotifyError::new(format!(
-            "the notify adapter did not answer within {patience:?}"
+            "the notify adapter did not answer within {patience:?}; check that its server can be reached"
         ))),
     }
 }
 
 impl<S: StateAdapter> Client<S> {
-    fn mute_until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.mute_until.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mute_until(&self) -> LockGuard<'_, Option<Instant>> {
+        self.0.mute_until.lock()
     }
 
     fn is_mute(&self) -> bool {
@@ -160,14 +167,7 @@ impl<S: StateAdapter> Client<S> {
 
 /// An error with its sources, for an event.
 pub(crate) fn report(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text.into()
+    cause_chain(error).into()
 }
 
 impl<S: StateAdapter> Clone for Client<S> {
@@ -220,7 +220,7 @@ impl<S: StateAdapter> ClientBuilder<S> {
             notified,
             events: EventHub::new(self.observability),
             entropy: self.entropy,
-            mute_until: Mutex::default(),
+            mute_until: Lock::default(),
         }))
     }
 }
@@ -324,7 +324,7 @@ mod tests {
 
     /// Cannot hear, says so, and keeps its subscriptions.
     #[derive(Clone, Default)]
-    struct Deaf(Arc<Mutex<Vec<crate::adapter::NoticeSender>>>);
+    struct Deaf(Arc<Lock<Vec<crate::adapter::NoticeSender>>>);
 
     impl NotifyAdapter for Deaf {
         fn announce<'a>(&'a self, _: &'a [Notice]) -> BoxFuture<'a, Result<(), NotifyError>> {
@@ -334,7 +334,7 @@ mod tests {
         fn subscribe(&self, _: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
             let (sender, subscription) = Subscription::new(());
             sender.fail("the line is dead");
-            self.0.lock().unwrap().push(sender);
+            self.0.lock().push(sender);
             Box::pin(std::future::ready(Ok(subscription)))
         }
     }
@@ -366,7 +366,7 @@ mod tests {
         heard_of_the_dead_line(&mut events).await;
         heard_of_the_dead_line(&mut events).await;
         waiting.await.unwrap().unwrap();
-        assert_eq!(deaf.0.lock().unwrap().len(), 3, "nobody subscribed again");
+        assert_eq!(deaf.0.lock().len(), 3, "nobody subscribed again");
         worker.stop().await;
     }
 

@@ -5,8 +5,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::Client;
+use super::standing::Scope;
 use super::start::{Of, new_job};
-use super::transaction::{Scope, TransactionScope};
+use super::transaction::TransactionScope;
 use crate::adapter::{Authority, Commit, Continued, Outcome, OutsideCompletion, Settled, Settlement, StateAdapter};
 use crate::chain::ChainHandle;
 use crate::error::Error;
@@ -67,14 +68,15 @@ impl<'c, S: StateAdapter, J: JobType> Open<'c, S, J> {
     ///
     /// # Errors
     ///
-    /// [`Error::ChainNotFound`]; [`Error::ChainEnded`]; [`Error::TypeMismatch`] if the chain or its current job is of
-    /// another type; [`Error::Undecodable`]; [`Error::State`]. Nothing is changed.
+    /// [`Error::ChainNotFound`]; [`Error::ChainEnded`]; [`Error::TypeMismatch`] if the chain is of another type;
+    /// [`Error::AtAnotherJob`] if its current job is; [`Error::Unreadable`]; [`Error::Undecodable`]; [`Error::TransactionUnusable`]; [`Error::State`].
+    /// Nothing is changed.
     ///
     /// # Cancel safety
     ///
     /// A dropped future may have locked the chain; the lock goes with the transaction.
     pub async fn within<'t, T: TransactionScope<S>>(self, transaction: &'t mut T) -> Result<OpenJob<'t, J, S>, Error> {
-        let scope = transaction.scope();
+        let scope = transaction.scope()?;
         let client = self.client.clone();
         let Some(record) = client.state().lock_chain(scope.connection, self.chain).await? else {
             return Err(Error::ChainNotFound(self.chain));
@@ -90,6 +92,13 @@ impl<'c, S: StateAdapter, J: JobType> Open<'c, S, J> {
             return Err(Error::ChainEnded {
                 chain: self.chain,
                 status: record.status,
+            });
+        }
+        if record.unreadable.is_none() && record.type_name.as_str() != J::NAME {
+            return Err(Error::AtAnotherJob {
+                chain: self.chain,
+                expected: J::NAME.into(),
+                actual: record.type_name,
             });
         }
         let (input, record) = record.typed::<J>()?.into_parts();
@@ -130,11 +139,12 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unencodable`], [`Error::State`]. Roll the transaction back after the latter.
+    /// [`Error::Unencodable`], [`Error::TransactionUnusable`], [`Error::State`]. After the latter the transaction can only be
+    /// rolled back.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has had its effect on the transaction entirely or not at all; roll it back.
+    /// As [`Request::within`](super::Request::within): the transaction never commits half of it.
     pub async fn finish<O: OutputOf<J>>(mut self, output: O) -> Result<(), Error> {
         let output = output.encode().map_err(|error| Error::Unencodable {
             type_name: J::NAME.into(),
@@ -149,11 +159,11 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
     /// # Errors
     ///
     /// [`Error::IdTaken`], [`Error::BlockerNotFound`], [`Error::BlockerCycle`], [`Error::Unencodable`],
-    /// [`Error::State`].
+    /// [`Error::TransactionUnusable`], [`Error::State`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has had its effect on the transaction entirely or not at all; roll it back.
+    /// As [`Request::within`](super::Request::within): the transaction never commits half of it.
     pub async fn continue_with<N>(mut self, next: N) -> Result<OpenJob<'t, N::Job, S>, Error>
     where
         N: IntoStep,
@@ -161,10 +171,15 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
     {
         let info = JobInfo::of(&self.record);
         let before = Continued::new(&info, self.record.trace_context.as_deref());
-        let (next, span) = new_job(&self.client, next.into_step(), before)?;
+        let next = next.into_step();
+        let own_id = next.settings.id.is_none();
+        let (next, span) = new_job(&self.client, next, before)?;
         let (id, name) = (next.id, next.type_name.clone());
         let outcome = Outcome::Continue { next: Box::new(next) };
         self.settle(outcome, Some((id, name))).await?;
+        if own_id {
+            self.scope.effects.witnessed_by(id);
+        }
         self.scope.effects.span(span, Commit::Created);
         let record = self
             .client
@@ -187,45 +202,48 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
             authority: Authority::Outside,
             outcome,
         };
-        let span = self
-            .client
+        let Self {
+            client, scope, record, ..
+        } = self;
+        let span = client
             .hub()
-            .hold(|adapter| adapter.completion_span(&OutsideCompletion::new(&self.record, next.is_some())));
-        let settled = self
-            .client
+            .hold(|adapter| adapter.completion_span(&OutsideCompletion::new(record, next.is_some())));
+        let mut change = scope.change(client.state()).await?;
+        let (connection, effects) = change.parts();
+        let settled = client
             .state()
-            .settle_jobs(Some(self.scope.connection), std::slice::from_ref(&settlement))
-            .await?;
-        match settled.into_iter().next() {
-            Some(Settled::Applied(applied)) => {
+            .settle_jobs(Some(connection), std::slice::from_ref(&settlement))
+            .await;
+        let result = match settled.map(|settled| settled.into_iter().next()) {
+            Ok(Some(Settled::Applied(applied))) => {
                 // The store does not say when: the process's clock is near enough for a figure.
-                let ages = Ages::at(&self.record, Timestamp::wall_clock());
-                self.scope
-                    .effects
-                    .completed(&JobInfo::of(&self.record), ages, None, next, &applied);
-                self.scope.effects.span(span, Commit::Completed);
+                let ages = Ages::at(record, Timestamp::wall_clock());
+                effects.completed(&JobInfo::of(record), ages, None, next, &applied);
+                effects.span(span, Commit::Completed);
                 if applied.interrupted {
-                    self.scope.effects.lease_lost(self.record.id);
+                    effects.lease_lost(record.id);
                 }
                 Ok(())
             }
-            Some(Settled::Refused(refusal)) => Err(refusal.into()),
-            Some(Settled::Lost(AbortReason::NotFound)) | None => Err(Error::ChainNotFound(self.record.chain_id)),
-            Some(Settled::Lost(AbortReason::Cancelled)) => Err(self.ended(JobStatus::Cancelled)),
-            Some(Settled::Lost(_)) => Err(self.ended(JobStatus::Completed)),
-            Some(Settled::Repeated(status)) => Err(self.ended(status)),
-            Some(Settled::Busy) => Err(Error::State(crate::StateError::new(
+            Ok(Some(Settled::Refused(refusal))) => Err(refusal.into()),
+            Ok(Some(Settled::Lost(AbortReason::NotFound)) | None) => Err(Error::ChainNotFound(record.chain_id)),
+            Ok(Some(Settled::Lost(AbortReason::Cancelled))) => Err(ended(record, JobStatus::Cancelled)),
+            Ok(Some(Settled::Lost(_))) => Err(ended(record, JobStatus::Completed)),
+            Ok(Some(Settled::Repeated(repeated))) => Err(ended(record, repeated.status)),
+            Ok(Some(Settled::Busy)) => Err(Error::State(crate::StateError::new(
                 crate::StateErrorKind::Conflict,
                 "the chain is locked by another transaction although this one has locked it",
             ))),
-        }
+            Err(error) => Err(Error::State(error)),
+        };
+        change.end(result).await
     }
+}
 
-    fn ended(&self, status: JobStatus) -> Error {
-        Error::ChainEnded {
-            chain: self.record.chain_id,
-            status,
-        }
+fn ended(record: &JobRecord, status: JobStatus) -> Error {
+    Error::ChainEnded {
+        chain: record.chain_id,
+        status,
     }
 }
 

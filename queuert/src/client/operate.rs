@@ -2,6 +2,7 @@
 
 use super::Client;
 use super::request::{Operation, Request, Sealed};
+use super::start::refused;
 use crate::adapter::{DeleteChains, StateAdapter, StoppedChain};
 use crate::chain::ChainRecord;
 use crate::effects::Effects;
@@ -28,7 +29,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// As [`trigger`](Self::trigger).
+    /// [`Error::InBatch`] with the job that was refused, and why, as [`trigger`](Self::trigger) says it; [`Error::State`].
     ///
     /// # Cancel safety
     ///
@@ -55,7 +56,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// As [`cancel`](Self::cancel).
+    /// [`Error::InBatch`] with the chain that was refused, and why, as [`cancel`](Self::cancel) says it; [`Error::State`].
     ///
     /// # Cancel safety
     ///
@@ -81,7 +82,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// As [`retry`](Self::retry).
+    /// [`Error::InBatch`] with the chain that was refused, and why, as [`retry`](Self::retry) says it; [`Error::State`].
     ///
     /// # Cancel safety
     ///
@@ -95,8 +96,8 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::BlockerReference`] while a job of another chain that is not completed has one of them as blocker (then
-    /// nothing is deleted), [`Error::State`].
+    /// [`Error::BlockerReference`] while a job of another chain that is not completed has one of them as blocker: it names
+    /// each of these chains and jobs, and nothing is deleted. [`Error::State`].
     ///
     /// # Cancel safety
     ///
@@ -151,6 +152,8 @@ impl Sealed for Delete {}
 impl<S: StateAdapter> Operation<S> for TriggerMany {
     type Output = Vec<JobRecord>;
 
+    const WRITES: bool = true;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -161,7 +164,8 @@ impl<S: StateAdapter> Operation<S> for TriggerMany {
         if self.0.is_empty() {
             return Ok(Vec::new());
         }
-        let jobs = client.state().trigger_jobs(within, &self.0).await??;
+        let jobs = client.state().trigger_jobs(within, &self.0).await?;
+        let jobs = jobs.map_err(|refusal| refused(refusal, self.0.iter().copied()))?;
         for job in &jobs {
             effects.jobs_available(&job.type_name, 1);
             effects.often(|| Event::JobTriggered(JobInfo::of(job)));
@@ -173,6 +177,8 @@ impl<S: StateAdapter> Operation<S> for TriggerMany {
 impl<S: StateAdapter> Operation<S> for CancelMany {
     type Output = Vec<ChainRecord>;
 
+    const WRITES: bool = true;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -183,7 +189,8 @@ impl<S: StateAdapter> Operation<S> for CancelMany {
         if self.0.is_empty() {
             return Ok(Vec::new());
         }
-        let stopped = client.state().cancel_chains(within, &self.0).await??;
+        let stopped = client.state().cancel_chains(within, &self.0).await?;
+        let stopped = stopped.map_err(|refusal| refused(refusal, self.0.iter().map(|chain| chain.first_job())))?;
         for StoppedChain { chain, .. } in &stopped {
             effects.event(|| {
                 Event::JobCancelled(JobInfo {
@@ -208,6 +215,8 @@ impl<S: StateAdapter> Operation<S> for CancelMany {
 impl<S: StateAdapter> Operation<S> for RetryMany {
     type Output = Vec<JobRecord>;
 
+    const WRITES: bool = true;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -218,7 +227,8 @@ impl<S: StateAdapter> Operation<S> for RetryMany {
         if self.0.is_empty() {
             return Ok(Vec::new());
         }
-        let jobs = client.state().retry_chains(within, &self.0).await??;
+        let jobs = client.state().retry_chains(within, &self.0).await?;
+        let jobs = jobs.map_err(|refusal| refused(refusal, self.0.iter().map(|chain| chain.first_job())))?;
         for job in &jobs {
             if job.status == JobStatus::Pending {
                 effects.jobs_available(&job.type_name, 1);
@@ -234,6 +244,8 @@ impl<S: StateAdapter> Operation<S> for RetryMany {
 
 impl<S: StateAdapter> Operation<S> for Delete {
     type Output = Vec<ChainRecord>;
+
+    const WRITES: bool = true;
 
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
@@ -274,6 +286,8 @@ macro_rules! single {
         impl<S: StateAdapter> Operation<S> for $one {
             type Output = $output;
 
+            const WRITES: bool = true;
+
             #[expect(private_interfaces, reason = "sealed")]
             async fn run(
                 self,
@@ -281,7 +295,8 @@ macro_rules! single {
                 within: Option<&mut S::Connection>,
                 effects: &mut Effects,
             ) -> Result<$output, Error> {
-                let mut results = $many(vec![self.0]).run(client, within, effects).await?;
+                let results = $many(vec![self.0]).run(client, within, effects).await;
+                let mut results = results.map_err(Error::alone)?;
                 results.pop().ok_or($missing(self.0))
             }
         }

@@ -18,7 +18,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::TypeMismatch`], [`Error::Undecodable`], [`Error::State`].
+    /// [`Error::Unreadable`], [`Error::TypeMismatch`], [`Error::Undecodable`], [`Error::State`].
     ///
     /// # Cancel safety
     ///
@@ -44,7 +44,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::TypeMismatch`], [`Error::Undecodable`], [`Error::State`].
+    /// [`Error::Unreadable`], [`Error::TypeMismatch`], [`Error::Undecodable`], [`Error::State`].
     ///
     /// # Cancel safety
     ///
@@ -109,6 +109,8 @@ impl Sealed for GetBlockers {}
 impl<S: StateAdapter, J: Entry> Operation<S> for GetChain<J> {
     type Output = Option<Chain<J>>;
 
+    const WRITES: bool = false;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -124,6 +126,8 @@ impl<S: StateAdapter, J: Entry> Operation<S> for GetChain<J> {
 impl<S: StateAdapter> Operation<S> for GetChainRecord {
     type Output = Option<ChainRecord>;
 
+    const WRITES: bool = false;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -137,6 +141,8 @@ impl<S: StateAdapter> Operation<S> for GetChainRecord {
 
 impl<S: StateAdapter, J: JobType> Operation<S> for GetJob<J> {
     type Output = Option<Job<J>>;
+
+    const WRITES: bool = false;
 
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
@@ -153,6 +159,8 @@ impl<S: StateAdapter, J: JobType> Operation<S> for GetJob<J> {
 impl<S: StateAdapter> Operation<S> for GetJobRecord {
     type Output = Option<JobRecord>;
 
+    const WRITES: bool = false;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -166,6 +174,8 @@ impl<S: StateAdapter> Operation<S> for GetJobRecord {
 
 impl<S: StateAdapter> Operation<S> for GetBlockers {
     type Output = Vec<ChainRecord>;
+
+    const WRITES: bool = false;
 
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(

@@ -31,16 +31,28 @@ impl<S: StateAdapter, O: Operation<S>> Request<'_, S, O> {
     ///
     /// # Errors
     ///
-    /// As the request says. After a [`State`](Error::State) error the transaction should be rolled back.
+    /// As the request says, and [`Error::TransactionUnusable`] if the transaction can only be rolled back. After a
+    /// [`State`](Error::State) error of a request that writes, that is so.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has had its effect on the transaction entirely or not at all; roll the transaction back.
+    /// After a dropped future of a request that writes, the transaction refuses everything but a rollback, or a rollback to a
+    /// savepoint that was set before the request: it never commits half of one. In a [`ForeignTransaction`], whose commit
+    /// this library cannot refuse, the dropped request is undone, and the transaction can go on; if the future is dropped
+    /// while its last statement is on the way, the server may end the transaction, which the next statement says. A dropped
+    /// request that only reads leaves nothing behind.
+    ///
+    /// [`ForeignTransaction`]: super::ForeignTransaction
     pub async fn within(self, transaction: &mut impl TransactionScope<S>) -> Result<O::Output, Error> {
-        let scope = transaction.scope();
-        self.operation
-            .run(self.client, Some(scope.connection), scope.effects)
-            .await
+        let mut scope = transaction.scope()?;
+        if !O::WRITES {
+            let (connection, effects) = (scope.connection, scope.effects);
+            return self.operation.run(self.client, Some(connection), effects).await;
+        }
+        let mut change = scope.change(self.client.state()).await?;
+        let (connection, effects) = change.parts();
+        let result = self.operation.run(self.client, Some(connection), effects).await;
+        change.end(result).await
     }
 }
 
@@ -68,6 +80,10 @@ impl<S: StateAdapter, O: fmt::Debug> fmt::Debug for Request<'_, S, O> {
 pub trait Operation<S: StateAdapter>: Sealed + Send + Sized {
     /// What it gives.
     type Output: Send;
+
+    /// Whether it changes anything.
+    #[doc(hidden)]
+    const WRITES: bool;
 
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "sealed: only this crate calls it")]

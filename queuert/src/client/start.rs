@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::Client;
+use super::lost_answer::created_before;
 use super::request::{Operation, Request, Sealed};
 use crate::adapter::{Commit, Continued, CreatedChain, Creation, NewChain, NewJob, Refusal, StateAdapter};
 use crate::chain::Started;
@@ -49,7 +50,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// [`Error::InBatch`] with the item that was refused, and why: what [`start`](Self::start) would say. [`Error::State`].
     ///
     /// # Cancel safety
     ///
@@ -72,7 +73,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// As [`start_many`](Self::start_many); the item is counted from zero in the order of the tuple.
     ///
     /// # Cancel safety
     ///
@@ -135,6 +136,8 @@ impl<J> Sealed for StartOne<J> {}
 impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartOne<J> {
     type Output = Started<J>;
 
+    const WRITES: bool = true;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -142,12 +145,15 @@ impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartOne<J> {
         within: Option<&mut S::Connection>,
         effects: &mut Effects,
     ) -> Result<Started<J>, Error> {
-        let id = match self.step.settings.id {
-            Some(id) => id,
-            None => client.entropy().job_ids(1).next().ok_or_else(short_answer)?,
+        let (id, own_id) = match self.step.settings.id {
+            Some(id) => (id, false),
+            None => (client.entropy().job_ids(1).next().ok_or_else(short_answer)?, true),
         };
         let chain = (self.make)(id, self.step)?;
-        let created = create(client, within, effects, vec![chain]).await?;
+        let made_here = own_id.then_some(id);
+        let created = create(client, within, effects, vec![chain], made_here.as_slice())
+            .await
+            .map_err(Error::alone)?;
         match created.into_iter().next() {
             Some(created) => Ok(started(created)),
             None => Err(short_answer()),
@@ -167,6 +173,8 @@ impl<J> Sealed for StartMany<J> {}
 impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartMany<J> {
     type Output = Vec<Started<J>>;
 
+    const WRITES: bool = true;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -180,11 +188,17 @@ impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartMany<J> {
         let missing = self.steps.iter().filter(|step| step.settings.id.is_none()).count();
         let mut ids = client.entropy().job_ids(missing);
         let mut chains = Vec::with_capacity(self.steps.len());
-        for step in self.steps {
+        let mut made_here = Vec::with_capacity(missing);
+        for (index, step) in self.steps.into_iter().enumerate() {
+            let own_id = step.settings.id.is_none();
             let id = step.settings.id.or_else(|| ids.next()).ok_or_else(short_answer)?;
-            chains.push((self.make)(id, step)?);
+            if own_id {
+                made_here.push(id);
+            }
+            let chain = (self.make)(id, step).map_err(|error| error.in_batch(index, id))?;
+            chains.push(chain);
         }
-        let created = create(client, within, effects, chains).await?;
+        let created = create(client, within, effects, chains, &made_here).await?;
         Ok(created.into_iter().map(started).collect())
     }
 }
@@ -203,6 +217,8 @@ impl<T> Sealed for StartEach<T> {}
 impl<S: StateAdapter, T: StepTuple> Operation<S> for StartEach<T> {
     type Output = T::Started;
 
+    const WRITES: bool = true;
+
     #[expect(private_interfaces, reason = "sealed")]
     async fn run(
         self,
@@ -210,10 +226,12 @@ impl<S: StateAdapter, T: StepTuple> Operation<S> for StartEach<T> {
         within: Option<&mut S::Connection>,
         effects: &mut Effects,
     ) -> Result<T::Started, Error> {
-        let chains = self.0.into_chains(&mut NewChains {
+        let mut maker = NewChains {
             entropy: client.entropy().clone(),
-        })?;
-        let created = create(client, within, effects, chains).await?;
+            made_here: Vec::new(),
+        };
+        let chains = self.0.into_chains(&mut maker)?;
+        let created = create(client, within, effects, chains, &maker.made_here).await?;
         T::started(created).ok_or_else(short_answer)
     }
 }
@@ -238,6 +256,20 @@ pub trait StepTuple: Send {
 /// What chains of a tuple share.
 pub(crate) struct NewChains {
     entropy: crate::id::Entropy,
+    /// The ids that were made here, in the order of the chains.
+    made_here: Vec<JobId>,
+}
+
+impl NewChains {
+    /// The id of a chain.
+    fn id(&mut self, settings: &StepSettings) -> Result<JobId, Error> {
+        if let Some(id) = settings.id {
+            return Ok(id);
+        }
+        let id = self.entropy.job_ids(1).next().ok_or_else(short_answer)?;
+        self.made_here.push(id);
+        Ok(id)
+    }
 }
 
 macro_rules! step_tuples {
@@ -252,8 +284,8 @@ macro_rules! step_tuples {
             fn into_chains(self, maker: &mut NewChains) -> Result<Vec<NewChain>, Error> {
                 Ok(vec![$({
                     let step = self.$index.into_step();
-                    let id = step.settings.id.map_or_else(|| maker.entropy.job_ids(1).next().ok_or_else(short_answer), Ok)?;
-                    new_chain(id, step)?
+                    let id = maker.id(&step.settings)?;
+                    new_chain(id, step).map_err(|error| error.in_batch($index, id))?
                 }),+])
             }
 
@@ -390,11 +422,14 @@ fn check_key(key: &str) -> Result<(), Error> {
     })
 }
 
+/// Starts chains. `witness` is one of them that exists if and only if the call has had its effect: its id is new, and it
+/// has no key.
 async fn create<S: StateAdapter>(
     client: &Client<S>,
     within: Option<&mut S::Connection>,
     effects: &mut Effects,
     mut chains: Vec<NewChain>,
+    made_here: &[JobId],
 ) -> Result<Vec<CreatedChain>, Error> {
     let mut spans = Vec::new();
     if client.hub().has_adapter() {
@@ -405,8 +440,18 @@ async fn create<S: StateAdapter>(
         );
     }
     let mut spans = spans.into_iter();
-    let created = client.state().create_chains(within, &chains).await??;
+    let alone = within.is_none();
+    let created = match client.state().create_chains(within, &chains).await {
+        Ok(created) => created.map_err(|refusal| refused(refusal, chains.iter().map(|chain| chain.job.id)))?,
+        Err(error) if alone => created_before(client, made_here, &chains).await.ok_or(error)?,
+        Err(error) => return Err(error.into()),
+    };
+    let mut made_here = made_here.iter().peekable();
     for (chain, created) in chains.iter().zip(&created) {
+        // A chain whose key another one has does not exist under its id.
+        if made_here.next_if_eq(&&chain.job.id).is_some() && !created.deduplicated {
+            effects.witnessed_by(chain.job.id);
+        }
         let commit = match created.deduplicated {
             true => Commit::Deduplicated(created.id),
             false => Commit::Created,
@@ -445,6 +490,27 @@ fn events_of(chain: &NewChain, created: &CreatedChain, effects: &mut Effects) {
     }
 }
 
+/// The error for a batch, with the item that the store refused. The last one of these: of two items with the same id, the
+/// second is too many.
+pub(crate) fn refused(refusal: Refusal, items: impl DoubleEndedIterator<Item = JobId> + ExactSizeIterator) -> Error {
+    let item = match &refusal {
+        Refusal::IdTaken(job) | Refusal::JobNotFound(job) | Refusal::NotPending(job, _) => Some(*job),
+        Refusal::BlockerNotFound { job, .. } | Refusal::BlockerCycle { job, .. } => Some(*job),
+        Refusal::ChainNotFound(chain) | Refusal::NotOpen(chain, _) | Refusal::Damaged(chain) => Some(chain.first_job()),
+        Refusal::NotRetryable(chain, _) | Refusal::KeyTaken { chain, .. } => Some(chain.first_job()),
+        // It names every chain and job itself.
+        Refusal::Referenced(_) => None,
+    };
+    let place = item.and_then(|id| {
+        let mut items = items;
+        items.rposition(|item| item == id).map(|index| (index, id))
+    });
+    match place {
+        Some((index, id)) => Error::from(refusal).in_batch(index, id),
+        None => refusal.into(),
+    }
+}
+
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         match refusal {
@@ -457,6 +523,7 @@ impl From<Refusal> for Error {
             Refusal::NotOpen(chain, status) => Self::ChainEnded { chain, status },
             Refusal::NotRetryable(chain, status) => Self::NotRetryable { chain, status },
             Refusal::KeyTaken { chain, holder } => Self::KeyTaken { chain, holder },
+            Refusal::Damaged(chain) => Self::ChainDamaged(chain),
             Refusal::Referenced(references) => Self::BlockerReference(references),
         }
     }

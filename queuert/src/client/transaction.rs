@@ -4,9 +4,11 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::Client;
+use super::lost_answer::has_happened;
+use super::standing::{Scope, Standing};
 use crate::adapter::{Notice, StateAdapter};
 use crate::effects::Effects;
-use crate::error::Error;
+use crate::error::{Error, StateError, StateErrorKind, TransactionFault};
 
 impl<S: StateAdapter> Client<S> {
     /// Opens a transaction. It dereferences to the store's connection, for the caller's own statements.
@@ -24,7 +26,7 @@ impl<S: StateAdapter> Client<S> {
             client: self.clone(),
             inner,
             effects: Effects::new(self.hub()),
-            depth: 0,
+            standing: Standing::default(),
         })
     }
 
@@ -74,6 +76,10 @@ impl<S: StateAdapter> Client<S> {
     /// Lets requests run inside a transaction that the caller opened and will commit without this library, such as one
     /// of another framework. Wake-ups and events are held in the result: publish them after the commit.
     ///
+    /// The library cannot refuse such a commit, so each request that writes runs in a savepoint of its own: one whose future
+    /// is dropped, or that fails, is undone. The transaction must be open, and the driver must know that it is: begin it with
+    /// the driver's own `begin`, not with a statement.
+    ///
     /// ```
     /// # use queuert::{Client, Error, memory::MemoryState, adapter::StateAdapter};
     /// # #[tokio::main(flavor = "current_thread")]
@@ -92,6 +98,7 @@ impl<S: StateAdapter> Client<S> {
             client: self.clone(),
             connection,
             effects: Effects::new(self.hub()),
+            standing: Standing::default(),
         }
     }
 }
@@ -100,27 +107,46 @@ impl<S: StateAdapter> Client<S> {
 ///
 /// Dereferences to the store's connection. Dropped without [`commit`](Self::commit), it rolls back, and nobody ever
 /// hears of what was done in it.
+///
+/// It knows whether it is whole. After a request whose future was dropped before it was complete, after a failure of the
+/// store in the middle of a request, and once the store (or a statement of the caller's) has ended it, everything but a
+/// rollback is refused with [`Error::TransactionUnusable`].
 pub struct Transaction<S: StateAdapter> {
     client: Client<S>,
     inner: S::Transaction,
     effects: Effects,
-    depth: u32,
+    standing: Standing,
 }
 
 impl<S: StateAdapter> Transaction<S> {
-    /// Commits, then wakes whoever should know.
+    /// Commits, then wakes whoever should know. If the store's answer is lost and the transaction has started or continued
+    /// a chain, the store is asked whether that exists: if it does, the transaction has committed.
     ///
     /// # Errors
     ///
-    /// [`Error::State`] if the store fails; the commit may or may not have happened then.
+    /// [`Error::TransactionUnusable`] if it can only be rolled back, which has been done then; [`Error::State`] if the store
+    /// fails, and the commit may or may not have happened.
     ///
     /// # Cancel safety
     ///
     /// Dropped while the store commits, it is left to the store whether that happened; wake-ups and events may be
     /// missing, which costs latency only.
     pub async fn commit(self) -> Result<(), Error> {
-        self.client.state().commit(self.inner).await?;
-        self.client.flush(self.effects).await;
+        let client = self.client.clone();
+        let (inner, effects, usable) = self.into_parts();
+        if let Err(unusable) = usable {
+            // Why it cannot be committed matters more than an error of the rollback, which happens on drop anyway.
+            let _ = client.state().rollback(inner).await;
+            return Err(unusable);
+        }
+        if let Err(error) = client.state().commit(inner).await {
+            // Of one that has ended it is certain that this did not commit it; of others the answer may be lost.
+            let ended = error.kind() == StateErrorKind::TransactionEnded;
+            if ended || !has_happened(&client, effects.witness()).await {
+                return Err(commit_error(error));
+            }
+        }
+        client.flush(effects).await;
         Ok(())
     }
 
@@ -142,45 +168,114 @@ impl<S: StateAdapter> Transaction<S> {
     ///
     /// # Errors
     ///
-    /// What `work` returned, or [`Error::State`] if the store fails.
+    /// What `work` returned; [`Error::TransactionUnusable`] if it returned `Ok` although a request in it is unfinished or has
+    /// failed, and the savepoint was undone; [`Error::State`] if the store fails.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves what was done so far in the transaction; roll it back.
+    /// After a dropped future the transaction can only be rolled back, or to an enclosing savepoint.
     pub async fn savepoint<T, E, F>(&mut self, work: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        let depth = self.depth + 1;
+        self.check()?;
+        let depth = self.standing.depth() + 1;
         let client = self.client.clone();
         let state = client.state();
-        state.savepoint(&mut self.inner, depth).await.map_err(Error::State)?;
+        self.standing.begin_change();
+        let set = state.savepoint(&mut self.inner, depth).await.map_err(Error::State);
+        self.standing.end_change(set)?;
+        self.standing.savepoint_set();
         let mark = self.effects.mark();
-        self.depth = depth;
-        let result = work(self).await;
-        self.depth = depth - 1;
+        let mut savepoint = OpenSavepoint {
+            transaction: self,
+            depth,
+            left: false,
+        };
+        let result = work(savepoint.transaction).await;
+        savepoint.left = true;
+        drop(savepoint);
+        // Ended by the store: there is no savepoint to go back to.
+        if state.has_ended(&self.inner) {
+            let ended = self.standing.ended();
+            self.standing.savepoint_left(depth);
+            return match result {
+                Ok(_) => Err(ended.into()),
+                Err(error) => Err(error),
+            };
+        }
+        let result = match (result, self.standing.check()) {
+            (Ok(_), Err(unusable)) => Err(unusable.into()),
+            (result, _) => result,
+        };
         match result {
             Ok(value) => {
-                state
-                    .release_savepoint(&mut self.inner, depth)
-                    .await
-                    .map_err(Error::State)?;
+                self.standing.begin_change();
+                let released = state.release_savepoint(&mut self.inner, depth).await;
+                self.standing.savepoint_left(depth);
+                self.standing.end_change(released.map_err(Error::State))?;
                 Ok(value)
             }
             Err(error) => {
                 self.effects.roll_back_to(mark);
-                state
-                    .rollback_to_savepoint(&mut self.inner, depth)
-                    .await
-                    .map_err(Error::State)?;
+                self.standing.begin_change();
+                let undone = state.rollback_to_savepoint(&mut self.inner, depth).await;
+                match undone.map_err(Error::State) {
+                    Ok(()) => self.standing.rolled_back_to(depth),
+                    Err(failed) => {
+                        self.standing.savepoint_left(depth);
+                        return Err(self
+                            .standing
+                            .end_change::<()>(Err(failed))
+                            .map_or_else(E::from, |()| error));
+                    }
+                }
                 Err(error)
             }
         }
     }
 }
 
+/// A savepoint whose work runs. Dropped meanwhile, it leaves half of the work in the transaction.
+struct OpenSavepoint<'t, S: StateAdapter> {
+    transaction: &'t mut Transaction<S>,
+    depth: u32,
+    left: bool,
+}
+
+impl<S: StateAdapter> Drop for OpenSavepoint<'_, S> {
+    fn drop(&mut self) {
+        if !self.left {
+            let standing = &mut self.transaction.standing;
+            standing.savepoint_left(self.depth);
+            standing.begin_change();
+        }
+    }
+}
+
+/// What a commit failed with.
+fn commit_error(error: StateError) -> Error {
+    match error.kind() {
+        StateErrorKind::TransactionEnded => Error::TransactionUnusable(TransactionFault::Ended),
+        _ => Error::State(error),
+    }
+}
+
 impl<S: StateAdapter> Transaction<S> {
+    /// Refuses to go on with a transaction that can only be rolled back.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        if self.client.state().has_ended(&self.inner) {
+            return Err(self.standing.ended());
+        }
+        self.standing.check()
+    }
+
+    /// Notes what came of a change that was made through [`opened`](Self::opened).
+    pub(crate) fn end_change<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        self.standing.end_change(result)
+    }
+
     /// What the commit will cause.
     pub(crate) fn effects(&mut self) -> &mut Effects {
         &mut self.effects
@@ -191,9 +286,11 @@ impl<S: StateAdapter> Transaction<S> {
         &mut self.inner
     }
 
-    /// For the worker, which must know the effects even if the answer to its commit is lost.
-    pub(crate) fn into_parts(self) -> (S::Transaction, Effects) {
-        (self.inner, self.effects)
+    /// What is to be committed, or rolled back for the given reason, and its effects, which the worker must know even if the
+    /// answer to its commit is lost.
+    pub(crate) fn into_parts(mut self) -> (S::Transaction, Effects, Result<(), Error>) {
+        let usable = self.check();
+        (self.inner, self.effects, usable)
     }
 }
 
@@ -224,6 +321,7 @@ pub struct ForeignTransaction<'t, S: StateAdapter> {
     client: Client<S>,
     connection: &'t mut S::Connection,
     effects: Effects,
+    standing: Standing,
 }
 
 impl<S: StateAdapter> ForeignTransaction<'_, S> {
@@ -287,31 +385,31 @@ impl<S: StateAdapter> fmt::Debug for HeldEffects<S> {
 pub trait TransactionScope<S: StateAdapter>: Send {
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
-    fn scope(&mut self) -> Scope<'_, S>;
-}
-
-/// The two halves of a transaction that a request needs.
-pub(crate) struct Scope<'t, S: StateAdapter> {
-    pub(crate) connection: &'t mut S::Connection,
-    pub(crate) effects: &'t mut Effects,
+    fn scope(&mut self) -> Result<Scope<'_, S>, Error>;
 }
 
 impl<S: StateAdapter> TransactionScope<S> for Transaction<S> {
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
-    fn scope(&mut self) -> Scope<'_, S> {
-        Scope {
+    fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
+        self.check()?;
+        Ok(Scope {
             connection: &mut self.inner,
             effects: &mut self.effects,
-        }
+            standing: &mut self.standing,
+            foreign: false,
+        })
     }
 }
 
 impl<S: StateAdapter> TransactionScope<S> for ForeignTransaction<'_, S> {
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
-    fn scope(&mut self) -> Scope<'_, S> {
-        Scope {
+    fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
+        self.standing.check()?;
+        Ok(Scope {
             connection: self.connection,
             effects: &mut self.effects,
-        }
+            standing: &mut self.standing,
+            foreign: true,
+        })
     }
 }

@@ -34,7 +34,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Errors
     ///
     /// [`Error::ChainDead`] and [`Error::ChainCancelled`] if it ends so; [`Error::ChainNotFound`], also when it is
-    /// deleted meanwhile; [`Error::WaitTimeout`]; [`Error::TypeMismatch`]; [`Error::Undecodable`]; [`Error::State`] if
+    /// deleted meanwhile; [`Error::WaitTimeout`]; [`Error::Unreadable`]; [`Error::TypeMismatch`]; [`Error::Undecodable`]; [`Error::State`] if
     /// the store fails for good (failures that may pass are waited out).
     ///
     /// # Cancel safety

@@ -17,6 +17,7 @@ use crate::chain::ChainRecord;
 use crate::error::StateError;
 use crate::id::{ChainId, Fence, JobId};
 use crate::job::JobRecord;
+use crate::time::Timestamp;
 use crate::worker::AbortReason;
 
 impl StateAdapter for MemoryState {
@@ -79,8 +80,14 @@ impl StateAdapter for MemoryState {
         Ok(self.run_now(|view, _, _| claim::claimed(view, fence)))
     }
 
-    async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
-        Ok(self.run_now(|view, locks, saboteur| claim::renew(view, locks, saboteur.fencing(), renewals)))
+    async fn renew_leases(
+        &self,
+        within: Option<&mut MemoryConnection>,
+        renewals: &[RenewLease],
+    ) -> Result<Vec<Renewal>, StateError> {
+        self.run_at_once(within, |view, locks, saboteur| {
+            claim::renew(view, locks, saboteur.fencing(), renewals)
+        })
     }
 
     async fn settle_jobs(
@@ -211,6 +218,14 @@ impl StateAdapter for MemoryState {
         job: JobId,
     ) -> Result<Vec<ChainRecord>, StateError> {
         self.read(within, |view| query::list_blockers(view, job))
+    }
+
+    async fn watermark(&self) -> Result<Timestamp, StateError> {
+        // In one critical section, in which the clock is read that new jobs will be read after.
+        let inner = self.lock();
+        let now = self.clock().now();
+        let earliest = inner.locks.earliest_creation();
+        Ok(earliest.map_or(now, |earliest| earliest.min(now)))
     }
 
     async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {

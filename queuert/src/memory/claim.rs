@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use super::locks::Locks;
+use super::locks::{Locks, LocksOfOthers};
 use super::query;
 use super::sabotage::Fencing;
 use super::store::{IdHasher, Row};
 use super::view::View;
 use crate::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal};
 use crate::id::{Fence, JobId};
-use crate::job::{AttemptError, JobStatus, Lease};
+use crate::job::{JobStatus, Lease};
 use crate::worker::AbortReason;
 
 /// When to look again for a due job that was locked: soon, but not in a hot loop.
@@ -22,8 +22,19 @@ pub(super) fn claim(view: &mut View<'_>, locks: &Locks, claim: &ClaimJobs) -> Cl
     let store = &mut *view.store;
     let types = store.queues.known(claim.types.iter().map(|claimed| &claimed.name));
     let locked = |row: &Row| locks.holds_chain(row.job.chain_id);
-    let taken = store.queues.take_due(&types, &store.rows, claim.limit, now, locked);
-    let next_due = if taken.len() < claim.limit {
+    let (mut admitted, mut bytes, mut full) = (0, 0_usize, false);
+    let admit = |row: &Row| {
+        bytes = bytes.saturating_add(row.job.input.as_str().len());
+        full = !claim.admits(admitted, bytes);
+        admitted += 1;
+        !full
+    };
+    let taken = store
+        .queues
+        .take_due(&types, &store.rows, claim.limit, now, locked, admit);
+    let next_due = if full {
+        Some(Duration::ZERO)
+    } else if taken.len() < claim.limit {
         store.queues.next_due(&types, now, LOCKED_JOB_DELAY)
     } else {
         None
@@ -67,13 +78,18 @@ pub(super) fn claimed(view: &View<'_>, fence: Fence) -> Vec<ClaimedJob> {
     claimed.collect()
 }
 
-pub(super) fn renew(view: &mut View<'_>, locks: &Locks, fencing: Fencing, renewals: &[RenewLease]) -> Vec<Renewal> {
+pub(super) fn renew(
+    view: &mut View<'_>,
+    locks: LocksOfOthers<'_>,
+    fencing: Fencing,
+    renewals: &[RenewLease],
+) -> Vec<Renewal> {
     let renew = |renewal: &RenewLease| {
         let row = match held(view, fencing, renewal.job, renewal.fence) {
             Ok(row) => row,
             Err(reason) => return Renewal::Lost(reason),
         };
-        if locks.holds_chain(row.job.chain_id) {
+        if locks.hold_chain(row.job.chain_id) {
             return Renewal::Busy;
         }
         let until = view.now.saturating_add(renewal.lease);
@@ -94,32 +110,17 @@ pub(super) fn reap(view: &mut View<'_>, locks: &Locks, reap: &ReapLeases) -> Vec
     let skip = |id: JobId| own.contains(&id) || view.row(id).is_none_or(|row| locks.holds_chain(row.job.chain_id));
     let expired = view.store.queues.expired(&types, reap.limit, now, skip);
     let mut reaped = Vec::with_capacity(expired.len());
-    for (id, place) in expired {
+    for (id, _) in expired {
         let mut taken = None;
         view.update(id, |row| {
-            let job = &mut row.job;
-            taken = job.lease.take();
-            let exhausted = job.attempt >= job.max_attempts.unwrap_or(reap.types[place].max_attempts);
-            if exhausted {
-                job.status = JobStatus::Dead;
-                job.ended_at = Some(now);
-            } else {
-                job.status = JobStatus::Pending;
-                job.scheduled_at = now;
-            }
-            if let Some(lease) = &taken {
-                job.last_error = Some(AttemptError {
-                    attempt: job.attempt,
-                    at: now,
-                    message: ReapCause::LeaseExpired.error(lease),
-                });
-            }
+            row.place.get_or_insert(row.job.scheduled_at);
+            taken = reap.take_back(&mut row.job, ReapCause::LeaseExpired, now);
         });
-        if let (Some(job), Some(lease)) = (view.job(id), taken) {
+        if let (Some(job), Some(taken)) = (view.job(id), taken) {
             reaped.push(ReapedJob {
                 job,
-                owner: lease.owner,
-                expired_at: lease.until,
+                owner: taken.lease.owner,
+                expired_at: taken.lease.until,
                 cause: ReapCause::LeaseExpired,
             });
         }

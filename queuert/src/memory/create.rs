@@ -91,6 +91,8 @@ pub(super) fn new_row(view: &mut View<'_>, job: &NewJob, chain: ChainId, chain_t
         type_index: view.store.queues.intern(&job.type_name),
         blockers: job.blockers.clone(),
         settled: None,
+        unblocked_by: None,
+        place: None,
         later: Vec::new(),
         job: JobRecord {
             id: job.id,
@@ -114,6 +116,7 @@ pub(super) fn new_row(view: &mut View<'_>, job: &NewJob, chain: ChainId, chain_t
             lease: None,
             deduplication_key: None,
             trace_context: job.trace_context.clone(),
+            unreadable: None,
         },
     }
 }

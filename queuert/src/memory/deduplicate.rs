@@ -1,18 +1,18 @@
 //! Finds the chain that a new one would repeat.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::view::View;
-use crate::deduplication::{Deduplication, DeduplicationScope};
+use crate::deduplication::Deduplication;
 use crate::id::ChainId;
 use crate::job::{JobRecord, TypeName};
 use crate::time::Timestamp;
 
-/// The committed chains that were started with a key.
-#[derive(Debug, Default)]
+/// Chains that were started with a key: all that are committed, or those that a transaction has opened.
+#[derive(Clone, Debug, Default)]
 pub(super) struct KeyIndex(HashMap<TypeName, BTreeMap<String, Keyed>>);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Keyed {
     all: BTreeSet<(Timestamp, ChainId)>,
     /// Every open chain, and perhaps some that have ended: those go when a search meets them, so that a key with a long
@@ -75,6 +75,12 @@ impl KeyIndex {
         keyed.map(|keyed| keyed.all.len()).sum()
     }
 
+    /// The chains, in no particular order.
+    pub(super) fn chains(&self) -> impl Iterator<Item = ChainId> + '_ {
+        let keyed = self.0.values().flat_map(BTreeMap::values);
+        keyed.flat_map(|keyed| keyed.all.iter().map(|(_, chain)| *chain))
+    }
+
     fn get(&self, type_name: &TypeName, key: &str) -> Option<&Keyed> {
         self.0.get(type_name)?.get(key)
     }
@@ -83,44 +89,42 @@ impl KeyIndex {
 impl View<'_> {
     /// The newest chain of the type that counts.
     pub(super) fn find_duplicate(&mut self, type_name: &TypeName, wanted: &Deduplication) -> Option<ChainId> {
-        let oldest = wanted.window.map(|window| self.now.saturating_sub(window));
-        let in_window = |created_at: Timestamp| oldest.is_none_or(|oldest| created_at >= oldest);
-        let counts = |chain: ChainId| {
-            !wanted.except.contains(&chain)
-                && match wanted.scope {
-                    DeduplicationScope::Any => self.first(chain).is_some(),
-                    DeduplicationScope::Open => self.is_open(chain),
-                }
+        let since = wanted.scope.ended_since(self.now);
+        let except: HashSet<&ChainId> = wanted.except.iter().collect();
+        // An open chain counts, however old it is; an ended one if it is young enough.
+        let counts = |(created_at, chain): (Timestamp, ChainId)| {
+            #[cfg(test)]
+            LOOKED_AT.set(LOOKED_AT.get() + 1);
+            let stored = since.is_some_and(|since| created_at >= since) && self.first(chain).is_some();
+            !except.contains(&chain) && (stored || self.is_open(chain))
         };
         let mut ended = Vec::new();
         let mut newest = None;
         if let Some(keyed) = self.store.keys.get(type_name, &wanted.key) {
-            let entries = match wanted.scope {
-                DeduplicationScope::Open => &keyed.open,
-                DeduplicationScope::Any => &keyed.all,
-            };
-            // Entries come newest first, so the search ends where the window does.
-            for entry in entries
+            // Entries come newest first, so the search among the ended ones stops where the window does.
+            let young = |entry: &&(Timestamp, ChainId)| since.is_some_and(|since| entry.0 >= since);
+            newest = keyed
+                .all
                 .iter()
                 .rev()
-                .take_while(|(created_at, _)| in_window(*created_at))
-            {
-                if counts(entry.1) {
-                    newest = Some(*entry);
+                .take_while(young)
+                .copied()
+                .find(|entry| counts(*entry));
+            for entry in keyed.open.iter().rev() {
+                if newest.is_some() {
                     break;
                 }
-                if self.has_ended(entry.1) {
+                if counts(*entry) {
+                    newest = Some(*entry);
+                } else if self.has_ended(entry.1) {
                     ended.push(*entry);
                 }
             }
         }
-        let own = self.overlay.iter().flat_map(|overlay| overlay.reopened.iter());
-        let own = own.filter_map(|chain| {
-            let job = &self.first(*chain)?.job;
-            let same = job.type_name == *type_name && job.deduplication_key.as_ref() == Some(&wanted.key);
-            (same && in_window(job.created_at) && counts(*chain)).then_some((job.created_at, *chain))
-        });
-        newest = own.chain(newest).max();
+        let own = self.overlay.as_ref();
+        let own = own.and_then(|overlay| overlay.reopened.get(type_name, &wanted.key));
+        let own = own.and_then(|keyed| keyed.all.iter().rev().copied().find(|entry| counts(*entry)));
+        newest = own.into_iter().chain(newest).max();
         self.store.keys.forget(type_name, &wanted.key, &ended);
         newest.map(|(_, chain)| chain)
     }
@@ -132,5 +136,51 @@ impl View<'_> {
             let latest = first.later.last().and_then(|id| rows.get(id)).unwrap_or(first);
             !latest.job.status.is_open()
         })
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many chains were looked at in search of one with a key.
+    static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::adapter::{CreatedChain, NewChain, NewJob, StateAdapter};
+    use crate::id::JobId;
+    use crate::memory::MemoryState;
+    use crate::payload::Payload;
+
+    /// Chains of which each has a key of its own, and then each key again.
+    fn chains(keys: u128) -> Vec<NewChain> {
+        let chain = |number: u128| {
+            let id = JobId::from_uuid(Uuid::from_u128(number + 1));
+            let mut chain = NewChain::new(NewJob::new(id, "mail", Payload::from_text("1")));
+            chain.deduplication = Some(format!("key-{}", number % keys).into());
+            chain
+        };
+        (0..keys * 2).map(chain).collect()
+    }
+
+    #[tokio::test]
+    async fn a_start_with_a_key_looks_at_the_chains_of_that_key_only() {
+        const KEYS: usize = 500;
+        let chains = chains(KEYS as u128);
+        let state = MemoryState::new();
+        let mut transaction = state.begin().await.unwrap();
+        LOOKED_AT.set(0);
+        let created = state.create_chains(Some(&mut transaction), &chains).await.unwrap();
+        let repeated = |created: &[CreatedChain]| created.iter().filter(|chain| chain.deduplicated).count();
+        assert_eq!(repeated(&created.unwrap()), KEYS);
+        assert_eq!(LOOKED_AT.get(), KEYS, "one for each key that was there");
+        state.rollback(transaction).await.unwrap();
+        LOOKED_AT.set(0);
+        let created = state.create_chains(None, &chains).await.unwrap();
+        assert_eq!(repeated(&created.unwrap()), KEYS);
+        assert_eq!(LOOKED_AT.get(), KEYS, "one for each key that was there");
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::futures::OwnedNotified;
 use crate::error::{StateError, StateErrorKind};
 use crate::id::ChainId;
 use crate::job::TypeName;
+use crate::time::Timestamp;
 
 /// What can be locked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,10 +35,31 @@ pub(super) struct Locks {
     ends: BTreeMap<TransactionId, Arc<Notify>>,
     /// Each waiting transaction waits for one other at a time, so a circle is found by walking a single path.
     waits: BTreeMap<TransactionId, TransactionId>,
+    /// The transactions that have created jobs, each with the earliest time at which it did. A rollback to a savepoint
+    /// leaves them.
+    creators: BTreeMap<TransactionId, Timestamp>,
     last: u64,
 }
 
+/// The locks that a transaction, or a verb that runs by itself, does not hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocksOfOthers<'a> {
+    all: &'a Locks,
+    caller: Option<TransactionId>,
+}
+
+impl LocksOfOthers<'_> {
+    pub(super) fn hold_chain(self, chain: ChainId) -> bool {
+        let owner = self.all.owners.get(&Key::Chain(chain));
+        owner.is_some_and(|owner| Some(*owner) != self.caller)
+    }
+}
+
 impl Locks {
+    pub(super) fn of_others(&self, caller: Option<TransactionId>) -> LocksOfOthers<'_> {
+        LocksOfOthers { all: self, caller }
+    }
+
     pub(super) fn begin(&mut self) -> TransactionId {
         self.last += 1;
         let id = TransactionId(self.last);
@@ -50,9 +72,21 @@ impl Locks {
         for key in held {
             self.owners.remove(key);
         }
+        self.creators.remove(&transaction);
         if let Some(end) = self.ends.remove(&transaction) {
             end.notify_waiters();
         }
+    }
+
+    /// Notes that a transaction has created a job at this time.
+    pub(super) fn created(&mut self, transaction: TransactionId, at: Timestamp) {
+        let earliest = self.creators.entry(transaction).or_insert(at);
+        *earliest = at.min(*earliest);
+    }
+
+    /// The earliest time at which a transaction that is open has created a job.
+    pub(super) fn earliest_creation(&self) -> Option<Timestamp> {
+        self.creators.values().min().copied()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -47,22 +47,22 @@ mod view;
 pub use clock::MemoryClock;
 pub use notify::{InProcessNotify, NoNotify};
 #[doc(hidden)]
-#[cfg(debug_assertions)]
 pub use sabotage::Sabotage;
 pub use transaction::{MemoryConnection, MemoryTransaction};
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::sync::futures::OwnedNotified;
 
-use self::locks::{Key, Locks, TransactionId};
+use self::locks::{Key, Locks, LocksOfOthers, TransactionId};
 use self::queues::Queues;
 use self::sabotage::Saboteur;
 use self::store::Store;
 use self::view::View;
+use crate::__task::{Lock, LockGuard};
 use crate::adapter::AGEING_STEP;
 use crate::error::{StateError, StateErrorKind};
 
@@ -78,7 +78,7 @@ pub struct MemoryState {
 struct Shared {
     /// One lock around everything, for short sections that never wait: simpler than finer ones, and a batch per
     /// section makes it cheap.
-    inner: Mutex<Inner>,
+    inner: Lock<Inner>,
     clock: MemoryClock,
 }
 
@@ -103,7 +103,7 @@ impl MemoryState {
         };
         Self {
             shared: Arc::new(Shared {
-                inner: Mutex::new(inner),
+                inner: Lock::new(inner),
                 clock,
             }),
         }
@@ -135,15 +135,14 @@ impl MemoryState {
         transaction::decode(key, entry)
     }
 
-    /// Switches a bug on, to show that a test finds it. Debug builds only.
+    /// Switches a bug on, to show that a test finds it. Does nothing outside debug builds of the repository itself.
     #[doc(hidden)]
-    #[cfg(debug_assertions)]
     pub fn sabotage(&self, bug: Sabotage) {
         self.lock().saboteur.switch_on(bug);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockGuard<'_, Inner> {
+        self.shared.inner.lock()
     }
 
     fn check_connection(&self, connection: &MemoryConnection) -> Result<(), StateError> {
@@ -214,7 +213,12 @@ impl MemoryState {
                 locks.acquire(keys, caller, held);
             }
         }
-        Ok(Step::Done(apply(&mut view)))
+        let done = apply(&mut view);
+        let created = view.overlay.as_ref().and_then(|overlay| overlay.created);
+        if let (Some(caller), Some(created)) = (caller, created) {
+            locks.created(caller, created);
+        }
+        Ok(Step::Done(done))
     }
 
     /// Runs a verb that looks at the lock table itself and never waits.
@@ -227,6 +231,26 @@ impl MemoryState {
             now: self.shared.clock.now(),
         };
         apply(&mut view, locks, *saboteur)
+    }
+
+    /// Writes without waiting for a lock, inside the caller's transaction if there is one.
+    fn run_at_once<T>(
+        &self,
+        within: Option<&mut MemoryConnection>,
+        apply: impl FnOnce(&mut View<'_>, LocksOfOthers<'_>, Saboteur) -> T,
+    ) -> Result<T, StateError> {
+        let (caller, overlay) = match within {
+            Some(connection) => {
+                self.check_connection(connection)?;
+                (Some(connection.id), Some(&mut connection.overlay))
+            }
+            None => (None, None),
+        };
+        let mut inner = self.lock();
+        let Inner { store, locks, saboteur } = &mut *inner;
+        let now = self.shared.clock.now();
+        let mut view = View { store, overlay, now };
+        Ok(apply(&mut view, locks.of_others(caller), *saboteur))
     }
 
     /// Reads, inside the caller's transaction if there is one.

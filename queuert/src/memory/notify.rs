@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::__task::{Lock, LockGuard};
 use crate::adapter::{BoxFuture, Demand, Notice, NoticeSender, NotifyAdapter, Subscription, Topic};
 use crate::error::NotifyError;
 use crate::id::ChainId;
@@ -15,7 +16,7 @@ use crate::job::TypeName;
 /// all are spoken for. The end of a chain reaches the subscribers of that chain and costs the others nothing.
 #[derive(Clone, Default)]
 pub struct InProcessNotify {
-    subscribers: Arc<Mutex<Subscribers>>,
+    subscribers: Arc<Lock<Subscribers>>,
 }
 
 #[derive(Default)]
@@ -39,8 +40,8 @@ impl InProcessNotify {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Subscribers> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockGuard<'_, Subscribers> {
+        self.subscribers.lock()
     }
 }
 
@@ -198,9 +199,9 @@ impl NotifyAdapter for NoNotify {
 
     fn subscribe(&self, _: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
         // The subscription keeps its own sender: without one it would report that the adapter has gone.
-        let kept = Arc::new(Mutex::new(None));
+        let kept = Arc::new(Lock::new(None));
         let (sender, subscription) = Subscription::new(Arc::clone(&kept));
-        *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        *kept.lock() = Some(sender);
         Box::pin(std::future::ready(Ok(subscription)))
     }
 }

@@ -104,6 +104,7 @@ pub(super) fn retry(view: &mut View<'_>, chains: &[ChainId]) -> Result<Vec<JobRe
             row.job.status = status;
             row.job.attempt = 0;
             row.job.scheduled_at = now;
+            row.place = None;
             row.job.ended_at = None;
         });
     }

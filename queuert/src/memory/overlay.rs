@@ -1,11 +1,13 @@
 //! What a transaction has changed and nobody else sees.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::deduplicate::KeyIndex;
 use super::store::{Edge, Row};
-use crate::id::{ChainId, JobId};
+use crate::id::JobId;
 use crate::payload::Payload;
+use crate::time::Timestamp;
 
 /// The changes of a transaction over the committed store. Cloned by savepoints; rows are shared until they change.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +18,9 @@ pub(super) struct Overlay {
     /// without locking the chain at its other end.
     pub(super) edges: BTreeMap<Edge, bool>,
     /// Chains with a key that were started or retried here: the committed index of keys does not know them as open.
-    pub(super) reopened: BTreeSet<ChainId>,
+    pub(super) reopened: KeyIndex,
+    /// The earliest time at which it created a job.
+    pub(super) created: Option<Timestamp>,
     /// The application's own entries.
     pub(super) data: BTreeMap<String, Payload>,
 }

@@ -1,6 +1,6 @@
 //! Reads. Lists may look at every row: the memory store is for tests and small processes, and nothing hot lists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::operate::jobs_of;
 use super::store::Row;
@@ -40,6 +40,7 @@ pub(super) fn list_blockers(view: &View<'_>, job: JobId) -> Vec<ChainRecord> {
 pub(super) fn list_jobs(view: &View<'_>, query: &JobQuery) -> Vec<JobRecord> {
     let chains = query.chains.as_deref().map(set);
     let ids = query.ids.as_deref().map(set);
+    let (types, chain_types) = (names(&query.types), names(&query.chain_types));
     // The narrowest filter names the candidates; the others are checked on each.
     let candidates: Vec<JobId> = if let Some(ids) = &ids {
         ids.iter().copied().collect()
@@ -53,8 +54,8 @@ pub(super) fn list_jobs(view: &View<'_>, query: &JobQuery) -> Vec<JobRecord> {
     let matches = |row: &Row| {
         let job = &row.job;
         chains.as_ref().is_none_or(|chains| chains.contains(&job.chain_id))
-            && admits(&query.types, &job.type_name)
-            && admits(&query.chain_types, &job.chain_type)
+            && types.as_ref().is_none_or(|types| types.contains(&job.type_name))
+            && chain_types.as_ref().is_none_or(|types| types.contains(&job.chain_type))
             && admits(&query.statuses, &job.status)
             && query.blocked_by.is_none_or(|chain| view.has_edge(chain, job.id))
             && query.created_from.is_none_or(|from| job.created_at >= from)
@@ -79,6 +80,7 @@ pub(super) fn list_chains(view: &View<'_>, query: &ChainQuery) -> Vec<ChainRecor
         rows.map(|row| row.job.chain_id).collect::<BTreeSet<_>>()
     });
     let ids = query.ids.as_deref().map(set);
+    let types = names(&query.types);
     let candidates: Vec<JobId> = match ids.as_ref().or(with_jobs.as_ref()) {
         Some(chains) => chains.iter().map(ChainId::first_job).collect(),
         None => all(view),
@@ -88,7 +90,7 @@ pub(super) fn list_chains(view: &View<'_>, query: &ChainQuery) -> Vec<ChainRecor
         let chain = job.chain_id;
         job.chain_index == 0
             && with_jobs.as_ref().is_none_or(|chains| chains.contains(&chain))
-            && admits(&query.types, &job.type_name)
+            && types.as_ref().is_none_or(|types| types.contains(&job.type_name))
             && query.created_from.is_none_or(|from| job.created_at >= from)
             && query.created_to.is_none_or(|to| job.created_at <= to)
             && view
@@ -109,6 +111,11 @@ pub(super) fn list_chains(view: &View<'_>, query: &ChainQuery) -> Vec<ChainRecor
 
 fn set<T: Copy + Ord>(items: &[T]) -> BTreeSet<T> {
     items.iter().copied().collect()
+}
+
+/// A filter by type: there may be many names, and each row asks.
+fn names(filter: &Option<Vec<TypeName>>) -> Option<HashSet<&TypeName>> {
+    filter.as_ref().map(|names| names.iter().collect())
 }
 
 /// A filter that is `None` lets everything through; an empty list matches nothing.

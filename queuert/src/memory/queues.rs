@@ -58,7 +58,11 @@ impl Queues {
     }
 
     fn rank(&self, row: &Row) -> i64 {
-        rank(row.job.scheduled_at, row.job.priority, self.ageing_step)
+        rank(
+            row.place.unwrap_or(row.job.scheduled_at),
+            row.job.priority,
+            self.ageing_step,
+        )
     }
 
     pub(super) fn insert(&mut self, row: &Row, now: Timestamp) {
@@ -109,7 +113,8 @@ impl Queues {
     }
 
     /// Takes up to `limit` due jobs of the types out of their queues, in order of rank over all of them. What `skip`
-    /// refuses stays. Each comes with the place of its type in the request.
+    /// refuses stays; before the first that `admit` refuses, the taking ends. Each comes with the place of its type in the
+    /// request.
     pub(super) fn take_due(
         &mut self,
         types: &[(usize, usize)],
@@ -117,6 +122,7 @@ impl Queues {
         limit: usize,
         now: Timestamp,
         skip: impl Fn(&Row) -> bool,
+        mut admit: impl FnMut(&Row) -> bool,
     ) -> Vec<(JobId, usize)> {
         for (index, _) in types {
             self.promote(*index, rows, now);
@@ -143,6 +149,10 @@ impl Queues {
                     queue.later.insert((row.job.scheduled_at, head.1));
                 }
                 Some(row) if skip(row) => skipped.push((index, head)),
+                Some(row) if !admit(row) => {
+                    queue.due.insert(head);
+                    break;
+                }
                 Some(_) => taken.push((head.1, place)),
                 None => {}
             }

@@ -1,12 +1,15 @@
-//! Bugs that can be switched on in debug builds, so that the simulation can show that it finds them.
+//! Bugs that can be switched on in the repository's own debug builds, so that the simulation can show that it finds them.
 
 use std::collections::BTreeSet;
 
 use crate::id::{ChainId, Fence};
 
+/// Whether the switches were compiled in: only in debug builds inside the repository, whose `.cargo/config.toml` sets this
+/// variable for the compiler. In the users' builds a switch does nothing.
+const BUILT: bool = cfg!(debug_assertions) && option_env!("QUEUERT_SABOTAGE_BUILD").is_some();
+
 /// A bug to switch on.
 #[doc(hidden)]
-#[cfg(debug_assertions)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     /// Any attempt may write as long as the job runs, under whatever fence: the zombie of a lost lease settles the job
@@ -17,33 +20,26 @@ pub enum Sabotage {
     UnblockRace,
 }
 
-/// Which bugs are on: none in a release build.
+/// Which bugs are on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Saboteur {
-    #[cfg(debug_assertions)]
     bug: Option<Sabotage>,
 }
 
 impl Saboteur {
-    #[cfg(debug_assertions)]
     pub(super) fn switch_on(&mut self, bug: Sabotage) {
         self.bug = Some(bug);
     }
 
     pub(super) fn fencing(self) -> Fencing {
-        #[cfg(debug_assertions)]
-        if self.bug == Some(Sabotage::NoFencing) {
+        if BUILT && self.bug == Some(Sabotage::NoFencing) {
             return Fencing { exact: false };
         }
         Fencing { exact: true }
     }
 
     pub(super) fn races_unblocking(self) -> bool {
-        #[cfg(debug_assertions)]
-        if self.bug == Some(Sabotage::UnblockRace) {
-            return true;
-        }
-        false
+        BUILT && self.bug == Some(Sabotage::UnblockRace)
     }
 }
 

@@ -8,7 +8,9 @@ use super::locks::{Key, Locks};
 use super::sabotage::{Fencing, StaleCompletions};
 use super::store::Row;
 use super::view::View;
-use crate::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement, UnblockedJob};
+use crate::adapter::{
+    Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob, closing_blocker,
+};
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::job::{AttemptError, JobStatus, Lease};
 use crate::time::{Schedule, Timestamp};
@@ -39,9 +41,7 @@ pub(super) fn keys(
                 new_job_keys(view, next, &mut keys);
                 // Two continuations that close a circle together would not see each other unless each locks the
                 // whole way that it has looked at.
-                let mut seen = BTreeSet::new();
-                waits_for(view, &next.blockers, chain, &mut seen);
-                keys.extend(seen.into_iter().map(Key::Chain));
+                keys.extend(way(view, &next.blockers).into_iter().map(Key::Chain));
             }
             Outcome::Retry { .. } | Outcome::Bury { .. } | Outcome::Release | Outcome::Snooze { .. } => {}
         }
@@ -112,7 +112,7 @@ fn authorise<'a>(view: &'a View<'_>, fencing: Fencing, settlement: &Settlement) 
     match &settlement.authority {
         Authority::Fence { fence, .. } => {
             held(view, fencing, settlement.job, *fence).map_err(|reason| match view.row(settlement.job) {
-                Some(row) if row.settled == Some(*fence) => Settled::Repeated(row.job.status),
+                Some(row) if row.settled == Some(*fence) => Settled::Repeated(recall(view, row)),
                 _ => Settled::Lost(reason),
             })
         }
@@ -122,6 +122,36 @@ fn authorise<'a>(view: &'a View<'_>, fencing: Fencing, settlement: &Settlement) 
             Some(row) if row.job.status.is_open() => Ok(row),
             Some(row) => Err(Settled::Lost(lost(row))),
         },
+    }
+}
+
+/// What the settlement did under whose fence the job ended last.
+fn recall(view: &View<'_>, row: &Row) -> Repeated {
+    let mut repeated = Repeated::new(row.job.status);
+    if row.job.status != JobStatus::Completed {
+        return repeated;
+    }
+    let chain = row.job.chain_id;
+    let later = |first: &Row| first.later.get(row.job.chain_index as usize).copied();
+    let next = view.row(chain.first_job()).and_then(later);
+    match next.and_then(|next| view.row(next)) {
+        Some(next) => {
+            repeated.next_blocked = next.job.status == JobStatus::Blocked || next.unblocked_by.is_some();
+        }
+        None => {
+            let dependants = view.dependants(chain).into_iter().filter_map(|job| view.row(job));
+            let unblocked = dependants.filter(|row| row.unblocked_by == Some(chain));
+            repeated.unblocked = unblocked.map(unblocked_job).collect();
+        }
+    }
+    repeated
+}
+
+fn unblocked_job(row: &Row) -> UnblockedJob {
+    UnblockedJob {
+        job: row.job.id,
+        chain: row.job.chain_id,
+        type_name: row.job.type_name.clone(),
     }
 }
 
@@ -217,6 +247,7 @@ fn give_back(view: &mut View<'_>, settlement: &Settlement, schedule: Option<Sche
         }
         if let Some(schedule) = schedule {
             row.job.scheduled_at = schedule.resolve(now);
+            row.place = None;
         }
         write(row);
     });
@@ -241,13 +272,11 @@ fn continue_with(
     next: &NewJob,
 ) -> Result<JobStatus, Refusal> {
     check(view, next)?;
-    for blocker in &next.blockers {
-        if waits_for(view, &[*blocker], chain, &mut BTreeSet::new()) {
-            return Err(Refusal::BlockerCycle {
-                job: next.id,
-                chain: *blocker,
-            });
-        }
+    if let Some(blocker) = closing_blocker(&next.blockers, chain, |chain| ahead_of(view, chain)) {
+        return Err(Refusal::BlockerCycle {
+            job: next.id,
+            chain: blocker,
+        });
     }
     close(view, settlement, |_| {});
     let (chain_type, index) = match view.row(settlement.job) {
@@ -280,22 +309,24 @@ fn hand_over(row: &mut Row, settlement: &Settlement, next: &NewJob, now: Timesta
     }
 }
 
-/// Whether one of the chains is, or waits directly or through others for, `target`. `seen` gets every chain on the way.
-/// A dead or cancelled job counts as waiting too: a retry would make it so.
-fn waits_for(view: &View<'_>, chains: &[ChainId], target: ChainId, seen: &mut BTreeSet<ChainId>) -> bool {
+/// The chains that a chain waits for. A dead or cancelled job counts as waiting too: a retry would make it so.
+fn ahead_of<'a>(view: &'a View<'_>, chain: ChainId) -> impl Iterator<Item = ChainId> + 'a {
+    let waiting = |row: &&Row| row.job.status == JobStatus::Blocked || row.job.status.is_retryable();
+    let latest = view.latest(chain).filter(waiting);
+    let blockers = latest.into_iter().flat_map(|row| row.blockers.iter().copied());
+    blockers.filter(|chain| !view.is_completed(*chain))
+}
+
+/// The chains that exist of these and of all that they wait for, directly or through others.
+fn way(view: &View<'_>, chains: &[ChainId]) -> BTreeSet<ChainId> {
+    let mut seen = BTreeSet::new();
     let mut ahead = chains.to_vec();
-    let mut found = false;
     while let Some(chain) = ahead.pop() {
-        found |= chain == target;
-        if let Some(row) = view.latest(chain)
-            && seen.insert(chain)
-            && (row.job.status == JobStatus::Blocked || row.job.status.is_retryable())
-        {
-            let open = row.blockers.iter().copied().filter(|chain| !view.is_completed(*chain));
-            ahead.extend(open);
+        if view.first(chain).is_some() && seen.insert(chain) {
+            ahead.extend(ahead_of(view, chain));
         }
     }
-    found
+    seen
 }
 
 /// The jobs that the end of the chain may unblock.
@@ -316,17 +347,14 @@ fn unblock(view: &mut View<'_>, chain: ChainId, mut stale: Option<&mut StaleComp
     };
     let unblocked: Vec<_> = blocked_by(view, chain)
         .filter(|row| ready(row))
-        .map(|row| UnblockedJob {
-            job: row.job.id,
-            chain: row.job.chain_id,
-            type_name: row.job.type_name.clone(),
-        })
+        .map(unblocked_job)
         .collect();
     let now = view.now;
     for one in &unblocked {
         view.update(one.job, |row| {
             row.job.status = JobStatus::Pending;
             row.job.scheduled_at = row.job.scheduled_at.max(now);
+            row.unblocked_by = Some(chain);
         });
     }
     unblocked

@@ -24,6 +24,10 @@ pub(super) struct Row {
     pub(super) blockers: Vec<ChainId>,
     /// The fence under which it was settled last, so that a repeated settlement is recognised.
     pub(super) settled: Option<Fence>,
+    /// The chain whose end made it pending, if it was blocked.
+    pub(super) unblocked_by: Option<ChainId>,
+    /// The time that decides its place in line, where that is not the scheduled time.
+    pub(super) place: Option<Timestamp>,
     /// The later jobs of the chain, by index from one; first rows only.
     pub(super) later: Vec<JobId>,
 }
@@ -137,7 +141,7 @@ impl Store {
                 self.edges.remove(&edge);
             }
         }
-        for chain in overlay.reopened {
+        for chain in overlay.reopened.chains() {
             if let Some(row) = self.rows.get(&chain.first_job()) {
                 self.keys.insert(&row.job);
             }

@@ -89,6 +89,7 @@ impl View<'_> {
             last_error: latest.last_error.clone(),
             deduplication_key: first.job.deduplication_key.clone(),
             trace_context: first.job.trace_context.clone(),
+            unreadable: None,
         })
     }
 
@@ -129,9 +130,9 @@ impl View<'_> {
         }
         match &mut self.overlay {
             Some(overlay) => {
-                if row.job.deduplication_key.is_some() {
-                    overlay.reopened.insert(row.job.chain_id);
-                }
+                let created = row.job.created_at;
+                overlay.created = Some(overlay.created.map_or(created, |earlier| earlier.min(created)));
+                overlay.reopened.insert(&row.job);
                 overlay.rows.insert(id, Some(Arc::new(row)));
             }
             None => self.store.insert(Arc::new(row), self.now),
@@ -156,12 +157,19 @@ impl View<'_> {
 
     /// Says that a chain that had ended is open again, so that its key counts.
     pub(super) fn reopen(&mut self, chain: ChainId) {
+        let first = chain.first_job();
         match &mut self.overlay {
             Some(overlay) => {
-                overlay.reopened.insert(chain);
+                let row = match overlay.rows.get(&first) {
+                    Some(change) => change.as_ref(),
+                    None => self.store.rows.get(&first),
+                };
+                if let Some(row) = row {
+                    overlay.reopened.insert(&row.job);
+                }
             }
             None => {
-                if let Some(row) = self.store.rows.get(&chain.first_job()) {
+                if let Some(row) = self.store.rows.get(&first) {
                     self.store.keys.insert(&row.job);
                 }
             }
@@ -185,8 +193,13 @@ impl View<'_> {
         }
         match &mut self.overlay {
             Some(overlay) => {
-                overlay.reopened.remove(&chain);
-                overlay.rows.insert(id, None);
+                let removed = match overlay.rows.insert(id, None) {
+                    Some(change) => change,
+                    None => self.store.rows.get(&id).cloned(),
+                };
+                if let Some(row) = removed {
+                    overlay.reopened.remove(&row.job);
+                }
             }
             None => self.store.remove(id),
         }

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::__task::{Lock, LockGuard};
 use crate::adapter::{Outcome, StateAdapter};
 use crate::job::JobRecord;
 use crate::job_type::JobType;
 use crate::time::Schedule;
-use crate::worker::{AttemptContext, CompletionKind, How, JobResult, Middleware, Next};
+use crate::worker::{AttemptContext, CompletionKind, How, JobResult, Middleware, Next, SHORTEST_SNOOZE};
 
 /// Limits how many attempts of a type, or with a key, are inside it at the same time, in this process.
 ///
@@ -65,9 +66,10 @@ impl LimitConcurrency {
         }
     }
 
-    /// Lets an attempt that is too many go back for this long, at no cost, instead of waiting. Default: it waits.
+    /// Lets an attempt that is too many go back for this long, at no cost, instead of waiting. A delay of less than 100
+    /// milliseconds is one of 100 milliseconds. Default: it waits.
     pub fn snooze(mut self, delay: Duration) -> Self {
-        self.snooze = Some(delay.max(Duration::from_millis(1)));
+        self.snooze = Some(delay.max(SHORTEST_SNOOZE));
         self
     }
 }
@@ -113,7 +115,7 @@ type Places = HashMap<String, Arc<Semaphore>>;
 
 /// Who is inside, by key. Keys that nobody uses are forgotten.
 #[derive(Clone, Default)]
-struct Line(Arc<Mutex<Places>>);
+struct Line(Arc<Lock<Places>>);
 
 impl Line {
     fn stand(&self, key: String, limit: usize) -> Place {
@@ -129,8 +131,8 @@ impl Line {
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn places(&self) -> LockGuard<'_, Places> {
+        self.0.lock()
     }
 }
 

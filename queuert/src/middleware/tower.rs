@@ -4,12 +4,12 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::__task::Lock;
 use crate::adapter::{BoxFuture, StateAdapter};
 use crate::error::JobError;
 use crate::worker::{AttemptContext, Completion, JobResult, Middleware, Next, OwnedNext};
@@ -36,7 +36,7 @@ type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 /// # }
 /// ```
 pub struct TowerMiddleware<S: StateAdapter, T> {
-    service: Mutex<T>,
+    service: Lock<T>,
     state: PhantomData<fn() -> S>,
 }
 
@@ -47,7 +47,7 @@ impl<S: StateAdapter, T> TowerMiddleware<S, T> {
         L: Layer<AttemptService<S>, Service = T>,
     {
         Self {
-            service: Mutex::new(layer.layer(AttemptService { state: PhantomData })),
+            service: Lock::new(layer.layer(AttemptService { state: PhantomData })),
             state: PhantomData,
         }
     }
@@ -68,7 +68,7 @@ where
 {
     async fn attempt(&self, job: &mut AttemptContext<S>, next: Next<'_, S>) -> JobResult<S> {
         // A service is ready for whom it was asked: every attempt has a clone of its own.
-        let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut service = self.service.lock().clone();
         let request = AttemptRequest {
             context: job.twin(),
             next: next.into_owned(),

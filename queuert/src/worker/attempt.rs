@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,7 +13,8 @@ use super::completion::{Completion, CompletionKind, How, JobResult};
 use super::runtime::Common;
 use super::signal::{AbortHandle, AbortReason, AbortSignal};
 use super::values::Values;
-use crate::adapter::{AttemptStart, Continued, NewJob, Outcome, StateAdapter};
+use crate::__task::{Lock, LockGuard};
+use crate::adapter::{AttemptStart, Continued, NewJob, Outcome, RenewLease, Renewal, StateAdapter};
 use crate::blockers::BlockerSpec;
 use crate::chain::ChainRecord;
 use crate::client::{Client, Transaction, new_job};
@@ -27,8 +28,9 @@ use crate::settings::LeaseSettings;
 use crate::step::IntoStep;
 use crate::time::{Schedule, Timestamp};
 
-/// Snoozing costs no attempt, so nothing else would end a loop of it.
-const SHORTEST_SNOOZE: Duration = Duration::from_millis(1);
+/// The shortest snooze. Snoozing costs no attempt, so nothing else would slow down a processor that snoozes for no time, or
+/// until a time that has passed or is about to, again and again.
+pub(crate) const SHORTEST_SNOOZE: Duration = Duration::from_millis(100);
 
 /// What all views of one attempt share.
 pub(crate) struct Shared<S: StateAdapter> {
@@ -38,14 +40,54 @@ pub(crate) struct Shared<S: StateAdapter> {
     pub(crate) info: Arc<AttemptInfo>,
     pub(crate) fence: Fence,
     pub(crate) lease: LeaseSettings,
+    /// Attempts after which the job is dead, where the starter chose no number.
+    pub(crate) max_attempts: u32,
     /// The moment before the claim was sent.
     pub(crate) claimed_at: Instant,
     pub(crate) abort: AbortHandle,
-    pub(crate) held: Mutex<HeldLease>,
+    pub(crate) held: Lock<HeldLease>,
     /// The processor is done, and the end of the attempt is on its way to the store.
     pub(crate) settling: AtomicBool,
     /// A transaction of the attempt was dropped, and what it wrote rolled back.
     pub(crate) abandoned: AtomicBool,
+    /// The transaction that the attempt has open; see [`OpenTransaction`].
+    pub(crate) transaction: AtomicU8,
+}
+
+/// Keeps an attempt from opening a second transaction while it has one: that one would wait for the locks of the first, and
+/// nothing would ever end the wait.
+pub(crate) struct OpenTransaction<S: StateAdapter>(Arc<Shared<S>>);
+
+impl<S: StateAdapter> OpenTransaction<S> {
+    const NONE: u8 = 0;
+    const OPEN: u8 = 1;
+    /// The completion of the attempt is written in it.
+    const WRITTEN: u8 = 2;
+
+    fn new(shared: &Arc<Shared<S>>) -> Result<Self, Error> {
+        let (none, open) = (Self::NONE, Self::OPEN);
+        let before = shared
+            .transaction
+            .compare_exchange(none, open, Ordering::SeqCst, Ordering::SeqCst);
+        match before {
+            Ok(_) => Ok(Self(Arc::clone(shared))),
+            Err(before) => Err(Error::TransactionOpen {
+                job: shared.record.id,
+                written: before == Self::WRITTEN,
+            }),
+        }
+    }
+
+    /// The completion of the attempt has been written in it.
+    pub(crate) fn written(&self) {
+        self.0.transaction.store(Self::WRITTEN, Ordering::SeqCst);
+    }
+}
+
+impl<S: StateAdapter> Drop for OpenTransaction<S> {
+    fn drop(&mut self) {
+        self.0.transaction.store(Self::NONE, Ordering::SeqCst);
+    }
 }
 
 /// What is known of a lease, by the process's clock.
@@ -63,14 +105,55 @@ impl<S: StateAdapter> Shared<S> {
         &self.common.client
     }
 
-    pub(crate) fn held(&self) -> MutexGuard<'_, HeldLease> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether the job is dead if this attempt fails.
+    pub(crate) fn is_last_attempt(&self) -> bool {
+        self.record.attempt >= self.record.max_attempts.unwrap_or(self.max_attempts)
     }
 
-    /// Fails early when the job is known to be lost. A stopping worker may still complete what it can.
+    pub(crate) fn held(&self) -> LockGuard<'_, HeldLease> {
+        self.held.lock()
+    }
+
+    /// Extends the lease in a transaction that holds it and is about to commit, if its renewal is overdue: the transaction
+    /// has kept the renewals from the store, and without its lock a sweep of another process could be faster than the next
+    /// one. Returns when the extended lease begins and the end that the store gave it.
+    async fn extend_overdue(&self, transaction: &mut Transaction<S>) -> Result<Option<(Instant, Timestamp)>, Error> {
+        let now = Instant::now();
+        if now < self.held().renew_at {
+            return Ok(None);
+        }
+        let renewal = RenewLease {
+            job: self.record.id,
+            fence: self.fence,
+            lease: self.lease.duration,
+        };
+        let state = self.client().state();
+        let renewed = state.renew_leases(Some(&mut *transaction), &[renewal]).await;
+        let renewed = transaction.end_change(renewed.map_err(Error::State))?;
+        Ok(match renewed.first() {
+            Some(Renewal::Renewed(until)) => Some((now, *until)),
+            _ => None,
+        })
+    }
+
+    /// Notes that the store has extended the lease at this time, until this one by its own clock.
+    pub(crate) fn extended(&self, (at, until): (Instant, Timestamp)) {
+        *self.held() = HeldLease {
+            renew_at: at + self.lease.renew_every,
+            expires_at: at + self.lease.duration,
+            doubted: false,
+        };
+        self.client().hub().emit_often(|| Event::LeaseRenewed {
+            attempt: Arc::clone(&self.info),
+            until,
+        });
+    }
+
+    /// Fails early when the job is known to be lost. A stopping worker may still complete what it can. A lease that could
+    /// not be renewed is over by the process's clock only: whether the job is lost is for the store to say, by its fence.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.abort.reason() {
-            None | Some(AbortReason::Shutdown) => Ok(()),
+            None | Some(AbortReason::Shutdown | AbortReason::Error) => Ok(()),
             Some(reason) => Err(Error::LeaseLost {
                 job: self.record.id,
                 reason,
@@ -102,14 +185,17 @@ impl<S: StateAdapter> Shared<S> {
         });
     }
 
-    /// How long job and chain have existed, if anybody wants to know: by the store's clock until the claim, by the
-    /// process's since.
+    /// How long job and chain have existed, if anybody wants to know.
     pub(crate) fn ages(&self) -> Ages {
         if !self.client().hub().is_listened_to() {
             return Ages::default();
         }
-        let now = self.info.started_at.saturating_add(self.claimed_at.elapsed());
-        Ages::at(&self.record, now)
+        Ages::at(&self.record, self.now())
+    }
+
+    /// The time by the store's clock until the claim, and by the process's clock since: never behind the store's.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.info.started_at.saturating_add(self.claimed_at.elapsed())
     }
 
     /// This job, as what the next one continues.
@@ -211,6 +297,12 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         self.shared.record.attempt
     }
 
+    /// Whether the job is dead if this attempt fails: no attempt is left, by what the starter chose or by the retry policy of
+    /// its type. An attempt that is snoozed or given back is not spent, so there may be another one all the same.
+    pub fn is_last_attempt(&self) -> bool {
+        self.shared.is_last_attempt()
+    }
+
     /// How the attempt before failed, if it did.
     pub fn last_error(&self) -> Option<&AttemptError> {
         self.shared.record.last_error.as_ref()
@@ -282,7 +374,8 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         Ok(self.shared.completion(kind, how))
     }
 
-    /// Runs the job again after a delay of at least a millisecond, at no cost: the attempt is not spent.
+    /// Runs the job again after a delay, at no cost: the attempt is not spent. A delay of less than 100 milliseconds is one
+    /// of 100 milliseconds.
     ///
     /// # Errors
     ///
@@ -291,13 +384,21 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         self.snooze_for(Schedule::After(delay.max(SHORTEST_SNOOZE)))
     }
 
-    /// Runs the job again at a time, at no cost: the attempt is not spent.
+    /// Runs the job again at a time, at no cost: the attempt is not spent. A time that has passed, or is less than 100
+    /// milliseconds ahead, means 100 milliseconds from now, so that a processor which always gives such a time does not run
+    /// without a pause.
     ///
     /// # Errors
     ///
     /// Never; the result fits the processor's.
     pub fn snooze_until(self, time: impl Into<Timestamp>) -> JobResult<S> {
-        self.snooze_for(Schedule::At(time.into()))
+        let time = time.into();
+        let schedule = if time < self.shared.now().saturating_add(SHORTEST_SNOOZE) {
+            Schedule::After(SHORTEST_SNOOZE)
+        } else {
+            Schedule::At(time)
+        };
+        self.snooze_for(schedule)
     }
 
     fn snooze_for(self, schedule: Schedule) -> JobResult<S> {
@@ -309,16 +410,20 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     /// [`AttemptTransaction::finish`] or [`AttemptTransaction::continue_with`]. The worker commits it after the
     /// processor and all middlewares returned `Ok`; an error rolls everything back.
     ///
+    /// An attempt has one transaction at a time: a second one would wait for the locks of the first.
+    ///
     /// # Errors
     ///
-    /// [`Error::LeaseLost`] if the job is known to be lost, [`Error::State`], or what a middleware returned.
+    /// [`Error::LeaseLost`] if the job is known to be lost, [`Error::TransactionOpen`] while the attempt has another
+    /// transaction, [`Error::State`], or what a middleware returned.
     ///
     /// # Cancel safety
     ///
     /// A dropped future leaves no open transaction behind.
     pub async fn begin(&self) -> Result<AttemptTransaction<J, S>, JobError> {
+        let open = OpenTransaction::new(&self.shared)?;
         let transaction = self.open_transaction().await?;
-        Ok(AttemptTransaction::new(transaction, Arc::clone(&self.shared)))
+        Ok(AttemptTransaction::new(transaction, open, Arc::clone(&self.shared)))
     }
 
     /// Runs `work` in a short transaction of its own that is committed at once, before the slow part of the processor:
@@ -344,7 +449,9 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     ///
     /// # Errors
     ///
-    /// What `work` returned; [`Error::LeaseLost`]; [`Error::State`]; what a middleware returned. Nothing is committed.
+    /// What `work` returned; [`Error::LeaseLost`]; [`Error::TransactionOpen`] while the attempt has another transaction;
+    /// [`Error::TransactionUnusable`] if a request in this one was dropped or failed, or it has ended; [`Error::State`]; what
+    /// a middleware returned. Nothing is committed.
     ///
     /// # Cancel safety
     ///
@@ -354,6 +461,8 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         F: AsyncFnOnce(&mut Transaction<S>) -> Result<T, E>,
         JobError: From<E>,
     {
+        // Dropped after the transaction.
+        let _open = OpenTransaction::new(&self.shared)?;
         let mut transaction = self.open_transaction().await?;
         let value = work(&mut transaction).await?;
         self.shared
@@ -361,16 +470,22 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
             .middlewares
             .closing(&self.shared.info, &mut transaction)
             .await?;
+        transaction.check()?;
         let held = self
             .client()
             .state()
             .hold_lease(&mut transaction, self.id(), self.shared.fence)
-            .await?;
+            .await;
+        let held = transaction.end_change(held.map_err(Error::State))?;
         if let Err(reason) = held {
             self.shared.lost(reason);
             return Err(Error::LeaseLost { job: self.id(), reason }.into());
         }
+        let extended = self.shared.extend_overdue(&mut transaction).await?;
         transaction.commit().await?;
+        if let Some(extended) = extended {
+            self.shared.extended(extended);
+        }
         Ok(value)
     }
 

@@ -4,10 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::attempt::{Shared, continue_kind, encode_output};
-use super::completion::{CompletionKind, How, JobResult};
+use super::attempt::{OpenTransaction, Shared, continue_kind, encode_output};
+use super::completion::{CompletionKind, DropNotice, How, JobResult, WrittenTransaction};
 use crate::adapter::{Authority, Commit, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Scope, Transaction, TransactionScope, new_job};
 use crate::error::{Error, JobError, StateError, StateErrorKind};
@@ -17,20 +16,23 @@ use crate::step::IntoStep;
 
 /// The transaction in which an attempt of type `J` writes and completes. Dereferences to the store's connection.
 ///
-/// Dropped without `finish` or `continue_with`, it rolls back. If the attempt is completed all the same, an event says that
-/// what it wrote is missing; [`rollback`](Self::rollback) says that you mean it.
+/// Dropped without `finish` or `continue_with`, it rolls back; so does a completion that they gave and that is dropped instead
+/// of returned. If the attempt is completed all the same, an event says that what it wrote is missing; [`rollback`](Self::rollback) says that you mean it.
 pub struct AttemptTransaction<J: JobType, S: StateAdapter> {
     transaction: Transaction<S>,
     shared: Arc<Shared<S>>,
-    ended: EndGuard<S>,
+    dropped: DropNotice<S>,
+    /// After the transaction: the attempt may open another one when this one has gone.
+    open: OpenTransaction<S>,
     job: PhantomData<fn() -> J>,
 }
 
 impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
-    pub(crate) fn new(transaction: Transaction<S>, shared: Arc<Shared<S>>) -> Self {
+    pub(crate) fn new(transaction: Transaction<S>, open: OpenTransaction<S>, shared: Arc<Shared<S>>) -> Self {
         Self {
             transaction,
-            ended: EndGuard(Some(Arc::clone(&shared))),
+            dropped: DropNotice::new(Arc::clone(&shared)),
+            open,
             shared,
             job: PhantomData,
         }
@@ -40,8 +42,9 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
     ///
     /// # Errors
     ///
-    /// [`Error::LeaseLost`] if the attempt has lost its job; [`Error::State`]; an output that cannot be written as
-    /// JSON. Everything is rolled back.
+    /// [`Error::LeaseLost`] if the attempt has lost its job; [`Error::TransactionUnusable`] if a request in the transaction
+    /// was dropped or failed, or the transaction has ended; [`Error::State`]; an output that cannot be written as JSON.
+    /// Everything is rolled back.
     ///
     /// # Cancel safety
     ///
@@ -57,7 +60,8 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
     /// # Errors
     ///
     /// [`Error::LeaseLost`] if the attempt has lost its job; [`Error::IdTaken`], [`Error::BlockerNotFound`],
-    /// [`Error::BlockerCycle`], [`Error::State`]; an input that cannot be written as JSON. Everything is rolled back.
+    /// [`Error::BlockerCycle`], [`Error::TransactionUnusable`], [`Error::State`]; an input that cannot be written as JSON.
+    /// Everything is rolled back.
     ///
     /// # Cancel safety
     ///
@@ -82,8 +86,8 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
     /// # Cancel safety
     ///
     /// A dropped future rolls back all the same.
-    pub async fn rollback(mut self) -> Result<(), Error> {
-        self.ended.0 = None;
+    pub async fn rollback(self) -> Result<(), Error> {
+        self.dropped.disarm();
         self.transaction.rollback().await
     }
 
@@ -91,11 +95,11 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
     ///
     /// # Errors
     ///
-    /// What `work` returned, or [`Error::State`].
+    /// As [`Transaction::savepoint`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves what was done so far in the transaction; roll it back.
+    /// After a dropped future the transaction can only be rolled back, or to an enclosing savepoint.
     pub async fn savepoint<T, E, F>(&mut self, work: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&mut Transaction<S>) -> Result<T, E>,
@@ -106,6 +110,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
 
     async fn settle(mut self, outcome: Outcome, kind: CompletionKind, span: Option<HeldSpan>) -> JobResult<S> {
         self.shared.check()?;
+        self.transaction.check()?;
         let settlement = Settlement {
             job: self.shared.record.id,
             authority: Authority::Fence {
@@ -117,7 +122,8 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
         let state = self.shared.client().state();
         let settled = state
             .settle_in(self.transaction.opened(), std::slice::from_ref(&settlement))
-            .await?;
+            .await;
+        let settled = self.transaction.end_change(settled.map_err(Error::State))?;
         match settled.into_iter().next() {
             Some(Settled::Applied(applied)) => {
                 let next = match &kind {
@@ -129,8 +135,12 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                 let effects = self.transaction.effects();
                 effects.completed(&info.job, self.shared.ages(), Some(&info.worker), next, &applied);
                 effects.span(span, Commit::Created);
-                self.ended.0 = None;
-                let how = How::Written(Box::new(self.transaction));
+                self.open.written();
+                let how = How::Written(Box::new(WrittenTransaction {
+                    transaction: self.transaction,
+                    dropped: self.dropped,
+                    open: self.open,
+                }));
                 Ok(self.shared.completion(kind, how))
             }
             Some(Settled::Refused(refusal)) => Err(Error::from(refusal).into()),
@@ -145,17 +155,6 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                 StateErrorKind::Corrupt,
                 "the state adapter gave an answer that a fenced settlement in a transaction cannot have",
             ))),
-        }
-    }
-}
-
-/// Notices a transaction that was dropped: the processor most likely called `job.finish(..)` where it meant `tx.finish(..)`.
-struct EndGuard<S: StateAdapter>(Option<Arc<Shared<S>>>);
-
-impl<S: StateAdapter> Drop for EndGuard<S> {
-    fn drop(&mut self) {
-        if let Some(shared) = &self.0 {
-            shared.abandoned.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -176,7 +175,7 @@ impl<J: JobType, S: StateAdapter> DerefMut for AttemptTransaction<J, S> {
 
 impl<J: JobType, S: StateAdapter> TransactionScope<S> for AttemptTransaction<J, S> {
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
-    fn scope(&mut self) -> Scope<'_, S> {
+    fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
         self.transaction.scope()
     }
 }

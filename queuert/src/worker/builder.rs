@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::advice::Advice;
@@ -314,7 +316,10 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         Ok(Workers::spawn(self.build()?))
     }
 
-    /// Runs the workers until `signal` is ready, then stops them gracefully: for services.
+    /// Runs the workers until `signal` is ready, then stops them gracefully, and returns the signal's value: for services.
+    ///
+    /// `signal` is polled for the first time before any worker starts. Futures that install a signal handler do so when
+    /// they are first polled, and until then a signal would end the process in the middle of its first job.
     ///
     /// ```no_run
     /// # use queuert::{Client, Error, memory::{Attempt, MemoryState}};
@@ -338,13 +343,19 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     /// # Cancel safety
     ///
     /// A dropped future stops the workers in the background, gracefully.
-    pub async fn run_until<T>(self, signal: impl Future<Output = T>) -> Result<(), Error> {
-        let workers = self.start().await?;
+    pub async fn run_until<T>(self, signal: impl Future<Output = T>) -> Result<T, Error> {
+        check_runtime()?;
+        let runtime = self.build()?;
+        let mut signal = pin!(signal);
+        if let Poll::Ready(value) = futures_util::poll!(&mut signal) {
+            return Ok(value);
+        }
+        let workers = Workers::spawn(runtime);
         let stop_on_drop = workers.stop_on_drop();
-        signal.await;
+        let value = signal.await;
         workers.stop().await;
         drop(stop_on_drop);
-        Ok(())
+        Ok(value)
     }
 
     /// For tests: runs every job that is due, one after the other, also those that become due through it, and returns

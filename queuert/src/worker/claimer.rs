@@ -5,21 +5,42 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::attempt::Shared;
 use super::health::{Backoff, Health};
-use super::run::{Attempt, STEPS_IN_A_TURN};
+use super::run::{Attempt, STEPS_IN_A_TURN, payload_bytes};
 use super::runtime::Runtime;
 use super::signal::AbortReason;
-use crate::adapter::{ClaimedJob, StateAdapter};
-use crate::error::{StateError, StateErrorKind};
+use crate::adapter::{Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
+use crate::effects::Effects;
+use crate::error::StateError;
 use crate::event::Event;
 use crate::id::Fence;
 
 /// How long an attempt that was told to stop may still take to do so.
 const WIND_DOWN: Duration = Duration::from_millis(250);
+/// How long it takes at most to drop the attempts that wait for something. The others block their threads.
+const DROPPED_WITHIN: Duration = Duration::from_millis(100);
 /// How long a stopping worker waits for a claim in flight, and for the store to take jobs back.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// Claims until the worker set is told to stop, and winds up its attempts then.
 pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+    claim_until_stopped(&runtime).await;
+    pass_on(&runtime).await;
+}
+
+/// Makes another worker set look for jobs of every type once. The last hint that this set took may never have become a
+/// claim, and only this set knew when its last retries are due.
+async fn pass_on<S: StateAdapter>(runtime: &Runtime<S>) {
+    let mut effects = Effects::new(runtime.client.hub());
+    for type_name in runtime.types.keys() {
+        effects.jobs_available(type_name, 1);
+    }
+    // Should it not go out in time, the poll of the others finds the jobs.
+    let _ = tokio::time::timeout(LAST_WORDS, runtime.flush(effects)).await;
+}
+
+async fn claim_until_stopped<S: StateAdapter>(runtime: &Arc<Runtime<S>>) {
     let mut backoff = Backoff::new(runtime.client.entropy());
     // The fence of a claim whose answer may have been lost. What it took would lie there until its lease expires, and that
     // would be an attempt that nobody made.
@@ -34,16 +55,16 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             match recovered {
                 Ok((jobs, claimed_at)) => {
                     unanswered = None;
-                    begin(&runtime, jobs, claimed_at);
+                    begin(runtime, jobs, claimed_at);
                 }
-                Err(error) if may_pass(&error) => {
-                    if pause(&runtime, backoff.next_pause(), false).await {
+                // What cannot be read is left to its lease.
+                Err(error) if error.kind().concerns_one_row() => unanswered = None,
+                Err(_) => {
+                    if pause(runtime, backoff.next_pause(), false).await {
                         continue;
                     }
                     break;
                 }
-                // What cannot be read is left to its lease.
-                Err(_) => unanswered = None,
             }
         }
         let wanted = tokio::select! {
@@ -54,7 +75,7 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
         // Before the claim: what is announced while it runs must find somebody who wants it.
         runtime.demand.set(wanted);
         let (claimed_at, fence) = (Instant::now(), runtime.client.entropy().fence());
-        let mut claim = Box::pin(runtime.claim(wanted, fence));
+        let mut claim = Box::pin(runtime.claim(wanted, runtime.line.bounds(), fence));
         let claimed = tokio::select! {
             biased;
             claimed = &mut claim => claimed,
@@ -66,43 +87,43 @@ pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
                         Err(_) => runtime.recover(fence).await,
                     }
                 };
-                tokio::join!(wind_up(&runtime), give_back(&runtime, late));
+                tokio::join!(wind_up(runtime), give_back(runtime, late));
                 return;
             }
         };
         let claimed = match claimed {
             Ok(claimed) => claimed,
-            Err(error) => {
-                unanswered = may_pass(&error).then_some(fence);
-                if pause(&runtime, backoff.next_pause(), false).await {
+            Err(_) => {
+                // Whatever the error is: the claim may have been made before it.
+                unanswered = Some(fence);
+                if pause(runtime, backoff.next_pause(), false).await {
                     continue;
                 }
                 break;
             }
         };
         backoff.reset();
-        runtime.line.claimed(claimed_at);
         let taken = claimed.jobs.len();
-        begin(&runtime, claimed.jobs, claimed_at);
+        let bytes = claimed
+            .jobs
+            .iter()
+            .map(|claimed| payload_bytes(&claimed.job, &claimed.blockers));
+        runtime.line.claimed(claimed_at, taken, bytes.sum());
+        begin(runtime, claimed.jobs, claimed_at);
         runtime.demand.set(wanted.saturating_sub(taken));
         let short = taken < wanted;
-        if short && !pause(&runtime, until_next_look(&runtime, claimed.next_due), true).await {
+        if short && !pause(runtime, until_next_look(runtime, claimed.next_due), true).await {
             break;
         }
     }
     runtime.demand.set(0);
     match unanswered {
         Some(fence) => {
-            let late = give_back(&runtime, runtime.recover(fence));
-            tokio::join!(wind_up(&runtime), late);
+            let late = give_back(runtime, runtime.recover(fence));
+            tokio::join!(wind_up(runtime), late);
         }
-        None => wind_up(&runtime).await,
+        None => wind_up(runtime).await,
     }
-}
-
-/// Whether a claim that failed so may have been made: the store did not refuse it, it did not answer.
-fn may_pass(error: &StateError) -> bool {
-    error.kind() == StateErrorKind::Transient
 }
 
 fn begin<S: StateAdapter>(runtime: &Arc<Runtime<S>>, jobs: Vec<ClaimedJob>, claimed_at: Instant) {
@@ -173,6 +194,39 @@ async fn wind_up<S: StateAdapter>(runtime: &Runtime<S>) {
         return;
     }
     runtime.kill.cancel();
-    // What still does not end blocks its thread; nobody can drop it, and its lease will expire.
-    runtime.flights.all_landed(LAST_WORDS).await;
+    if runtime.flights.all_landed(DROPPED_WITHIN).await {
+        return;
+    }
+    let blocked = runtime.flights.processing();
+    give_back_blocked(runtime, &blocked).await;
+    // The others wait for the store to take their ends.
+    runtime.flights.all_but_landed(blocked.len(), LAST_WORDS).await;
+}
+
+/// Gives back the jobs of processors that block their threads, which nobody can drop: another process may run them now, and
+/// their fence keeps what these processors still write from being stored. A job that its processor has locked, in a
+/// transaction of its own, is left to its lease.
+async fn give_back_blocked<S: StateAdapter>(runtime: &Runtime<S>, blocked: &[Arc<Shared<S>>]) {
+    let release = |attempt: &Arc<Shared<S>>| Settlement {
+        job: attempt.record.id,
+        authority: Authority::Fence {
+            fence: attempt.fence,
+            worker: attempt.info.worker.clone(),
+        },
+        outcome: Outcome::Release,
+    };
+    let settlements: Vec<_> = blocked.iter().map(release).collect();
+    if !settlements.is_empty() {
+        let settle = runtime.client.state().settle_jobs(None, &settlements);
+        // Should it fail, the leases decide.
+        if let Ok(Ok(settled)) = tokio::time::timeout(LAST_WORDS, settle).await {
+            let mut effects = Effects::new(runtime.client.hub());
+            for (attempt, settled) in blocked.iter().zip(settled) {
+                if matches!(settled, Settled::Applied(_)) {
+                    effects.jobs_available(&attempt.record.type_name, 1);
+                }
+            }
+            runtime.flush(effects).await;
+        }
+    }
 }

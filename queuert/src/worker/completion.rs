@@ -1,7 +1,10 @@
 //! The only successful return value of a processor.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::attempt::{OpenTransaction, Shared};
 use crate::adapter::{Outcome, StateAdapter};
 use crate::client::Transaction;
 use crate::error::JobError;
@@ -46,7 +49,47 @@ pub(crate) enum How<S: StateAdapter> {
     /// With others, in one statement; with the span of the next job's creation.
     Grouped(Outcome, Option<HeldSpan>),
     /// It is written; the transaction is to be committed.
-    Written(Box<Transaction<S>>),
+    Written(Box<WrittenTransaction<S>>),
+}
+
+/// A transaction that holds the end of its attempt.
+pub(crate) struct WrittenTransaction<S: StateAdapter> {
+    pub(crate) transaction: Transaction<S>,
+    /// Notices that the completion is dropped, and the transaction with it.
+    pub(super) dropped: DropNotice<S>,
+    /// While it is there, the attempt opens no other transaction. Dropped after the transaction.
+    pub(super) open: OpenTransaction<S>,
+}
+
+impl<S: StateAdapter> WrittenTransaction<S> {
+    /// Takes the transaction out, to commit it, and what keeps the attempt from opening another one meanwhile.
+    pub(crate) fn into_parts(self) -> (Transaction<S>, OpenTransaction<S>) {
+        self.dropped.disarm();
+        (self.transaction, self.open)
+    }
+}
+
+/// Notices that a transaction of an attempt is dropped instead of committed: if the processor completes the job all the same,
+/// it most likely called `job.finish(..)` where it meant to return what `tx.finish(..)` gave.
+pub(super) struct DropNotice<S: StateAdapter>(Option<Arc<Shared<S>>>);
+
+impl<S: StateAdapter> DropNotice<S> {
+    pub(super) fn new(attempt: Arc<Shared<S>>) -> Self {
+        Self(Some(attempt))
+    }
+
+    /// The transaction ends as it should.
+    pub(super) fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<S: StateAdapter> Drop for DropNotice<S> {
+    fn drop(&mut self) {
+        if let Some(attempt) = &self.0 {
+            attempt.abandoned.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl<S: StateAdapter> Completion<S> {

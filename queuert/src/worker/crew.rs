@@ -11,6 +11,7 @@ use super::behind::Behind;
 use super::line::{Member, Taken};
 use super::run::{Attempt, run_ahead, run_attempt};
 use super::runtime::Runtime;
+use crate::__task::spawn_in;
 use crate::adapter::StateAdapter;
 
 /// How many jobs a worker runs that have nothing to wait for, and for how long, before it lets others on its thread go
@@ -27,10 +28,10 @@ pub(crate) async fn crew_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     loop {
         while tasks.try_join_next().is_some() {}
         for job in runtime.take_odd_jobs() {
-            tasks.spawn(job.run(Arc::clone(&runtime)));
+            spawn_in(&mut tasks, job.run(Arc::clone(&runtime)));
         }
         while let Some(member) = line.join() {
-            tasks.spawn(work(Arc::clone(&runtime), member));
+            spawn_in(&mut tasks, work(Arc::clone(&runtime), member));
         }
         look_at = look_at.or_else(|| line.look_first());
         let look = tokio::time::sleep_until(look_at.unwrap_or_else(Instant::now));
@@ -113,6 +114,7 @@ mod tests {
 
     use tokio::sync::oneshot;
 
+    use super::super::line::Bounds;
     use super::*;
     use crate::Client;
     use crate::memory::{Attempt, MemoryState};
@@ -178,13 +180,53 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_single_worker_whose_end_waits_for_a_lock_leaves_its_next_job_to_others() {
+        let client = Client::new(MemoryState::new());
+        let chains = client.start_many([Do::Wait, Do::Nothing]).await.unwrap();
+        let (begun, has_begun) = oneshot::channel::<()>();
+        let (go_on, waiting) = oneshot::channel::<()>();
+        let signals = Mutex::new(Some((begun, waiting)));
+        let single = |signals: Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>>| {
+            client.worker().concurrency(1).process(move |job: Attempt<Do>| {
+                let signals = match *job {
+                    Do::Wait => signals.lock().unwrap().take(),
+                    Do::Nothing | Do::Block => None,
+                };
+                async move {
+                    if let Some((begun, waiting)) = signals {
+                        let _ = begun.send(());
+                        let _ = waiting.await;
+                    }
+                    job.finish(())
+                }
+            })
+        };
+        let held_up = single(signals).start().await.unwrap();
+        has_begun.await.unwrap();
+        // Another transaction has the chain locked, so the end of its job cannot be written.
+        let mut tx = client.begin().await.unwrap();
+        let _locked = client.open::<Do>(chains[0].chain()).within(&mut tx).await.unwrap();
+        go_on.send(()).unwrap();
+        // The next one is claimed meanwhile.
+        while client.get_chain_record(chains[1].id()).await.unwrap().unwrap().status != crate::JobStatus::Running {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let idle = single(Mutex::new(None)).start().await.unwrap();
+        client.wait(chains[1].chain()).await.unwrap();
+        tx.rollback().await.unwrap();
+        client.wait(chains[0].chain()).await.unwrap();
+        held_up.stop().await;
+        idle.stop().await;
+    }
+
+    #[tokio::test]
     async fn what_waits_in_line_or_for_the_settler_does_not_keep_the_rest() {
         let client = Client::new(MemoryState::new());
         client.start_many([Do::Nothing, Do::Nothing]).await.unwrap();
         let worker = client.worker().process(|job: Attempt<Do>| async { job.finish(()) });
         let runtime = Arc::new(worker.build().unwrap());
         let fence = client.entropy().fence();
-        let claimed = runtime.claim(2, fence).await.unwrap();
+        let claimed = runtime.claim(2, Bounds::NONE, fence).await.unwrap();
         let mut attempts = super::Attempt::all(&runtime, claimed.jobs, Instant::now(), 1);
         Behind::give_back(&runtime, attempts.pop().unwrap());
         runtime.line_up(attempts);

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::line::Bounds;
 use super::reaper::sweep;
 use super::renewer::renew_loop;
 use super::run::{Attempt, Ended, run_attempt};
 use super::runtime::Runtime;
 use super::settler::settle_loop;
+use crate::__task::spawn_in;
 use crate::adapter::StateAdapter;
 use crate::error::Error;
 use crate::event::{AttemptInfo, AttemptOutcome};
@@ -75,13 +77,13 @@ impl Drained {
 pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Drained, Error> {
     let runtime = Arc::new(runtime);
     let mut loops = JoinSet::new();
-    loops.spawn(settle_loop(Arc::clone(&runtime)));
-    loops.spawn(renew_loop(Arc::clone(&runtime)));
+    spawn_in(&mut loops, settle_loop(Arc::clone(&runtime)));
+    spawn_in(&mut loops, renew_loop(Arc::clone(&runtime)));
     let mut drained = Drained::default();
     while sweep(&runtime).await.is_some_and(|taken| taken > 0) {}
     loop {
         let claimed_at = Instant::now();
-        let claimed = runtime.claim(1, runtime.client.entropy().fence()).await?;
+        let claimed = runtime.claim(1, Bounds::NONE, runtime.client.entropy().fence()).await?;
         if claimed.jobs.is_empty() {
             return Ok(drained);
         }

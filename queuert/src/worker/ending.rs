@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::completion::{Completion, CompletionKind, How};
+use super::completion::{Completion, CompletionKind, How, WrittenTransaction};
 use super::run::{Attempt, End};
 use super::runtime::{Runtime, contained, panic_message};
-use super::settler::{Answer, Open, Reply};
+use super::settler::{Answer, Open, Reply, stands, tell_completed};
 use super::signal::AbortReason;
-use crate::adapter::{Applied, Authority, Commit, Outcome, Settled, Settlement, StateAdapter};
-use crate::client::{Transaction, report};
+use crate::adapter::{Applied, Authority, Commit, Outcome, Repeated, Settled, Settlement, StateAdapter};
+use crate::client::report;
 use crate::effects::Effects;
-use crate::error::{Error, JobError, StateError, Verdict, shorten};
+use crate::error::{Error, JobError, StateError, StateErrorKind, Verdict, shorten};
 use crate::event::AttemptOutcome;
 use crate::event_hub::HeldSpan;
 use crate::job::JobStatus;
@@ -32,7 +32,7 @@ pub(super) enum Way<S: StateAdapter> {
     /// To write this.
     Write(Outcome, Then),
     /// To commit the processor's own transaction.
-    Commit(CompletionKind, Box<Transaction<S>>),
+    Commit(CompletionKind, Box<WrittenTransaction<S>>),
 }
 
 /// What a write is for.
@@ -79,14 +79,22 @@ pub(super) enum Written {
     Refused(Error),
     Failed(StateError),
     /// An earlier write under the same fence stands.
-    Before(JobStatus),
+    Before(Repeated),
 }
 
 impl Written {
+    /// What the completion did that stands under the fence, if one does.
+    fn completed_before(&self) -> Option<&Repeated> {
+        match self {
+            Self::Before(repeated) if repeated.status == JobStatus::Completed => Some(repeated),
+            _ => None,
+        }
+    }
+
     pub(super) fn new(answer: Result<Settled, StateError>, sent_at: Instant) -> Self {
         match answer {
             Ok(Settled::Applied(applied)) => Self::Done(applied, sent_at),
-            Ok(Settled::Repeated(status)) => Self::Before(status),
+            Ok(Settled::Repeated(repeated)) => Self::Before(repeated),
             Ok(Settled::Lost(reason)) => Self::Lost(reason),
             Ok(Settled::Refused(refusal)) => Self::Refused(refusal.into()),
             Ok(Settled::Busy) => Self::Lost(AbortReason::Shutdown),
@@ -112,7 +120,9 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     fn complete(&self, runtime: &Runtime<S>, completion: Completion<S>) -> Way<S> {
-        let Completion { job, fence, kind, how } = completion;
+        let Completion {
+            job, fence, kind, how, ..
+        } = completion;
         if job != self.shared.record.id || fence != self.shared.fence {
             let message = format!("the processor returned the completion of another attempt, of job {job}");
             return self.fail(&JobError::from(message));
@@ -162,7 +172,6 @@ impl<S: StateAdapter> Attempt<S> {
     fn judge(&self, error: &JobError) -> (Outcome, AttemptOutcome) {
         let record = &self.shared.record;
         let retry = &self.job_type.retry;
-        let max_attempts = record.max_attempts.unwrap_or(retry.max_attempts);
         // The text of an error is the user's code too.
         let report = std::panic::catch_unwind(AssertUnwindSafe(|| error.report()));
         let report = shorten(report.unwrap_or_else(|panic| {
@@ -179,7 +188,7 @@ impl<S: StateAdapter> Attempt<S> {
                 (Schedule::After(delay), Some(delay))
             }
         };
-        if error.is_fatal() || record.attempt >= max_attempts {
+        if error.is_fatal() || self.shared.is_last_attempt() {
             let outcome = Outcome::Bury { error: report.clone() };
             return (outcome, AttemptOutcome::Died { error: report });
         }
@@ -199,17 +208,28 @@ impl<S: StateAdapter> Attempt<S> {
         &self,
         runtime: &Runtime<S>,
         kind: CompletionKind,
-        transaction: Box<Transaction<S>>,
+        transaction: Box<WrittenTransaction<S>>,
     ) -> Way<S> {
-        let (inner, effects) = transaction.into_parts();
+        let (transaction, _open) = transaction.into_parts();
+        let (inner, effects, usable) = transaction.into_parts();
+        if let Err(unusable) = usable {
+            // Not committed, and no answer was lost. The end of the attempt would meet its locks before the rollback.
+            let _ = contained(runtime.client.state().rollback(inner)).await;
+            return self.fail(&JobError::from(unusable));
+        }
         match contained(runtime.client.state().commit(inner)).await {
             Ok(()) => {
                 runtime.flush(effects).await;
                 Way::Over(completed(kind))
             }
             Err(error) => {
+                let ended = error.kind() == StateErrorKind::TransactionEnded;
                 let report = report(&error);
                 let error = JobError::from(format!("the transaction could not be committed: {report}"));
+                if ended {
+                    // Not committed, and no answer was lost.
+                    return self.fail(&error);
+                }
                 let (outcome, ended) = self.judge(&error);
                 let uncommitted = Uncommitted { kind, effects, ended };
                 Way::Write(outcome, Then::Uncommitted(Box::new(uncommitted)))
@@ -263,7 +283,7 @@ impl<S: StateAdapter> Attempt<S> {
             }
             (Then::Completed(_), Written::Lost(reason)) => self.lost(reason),
             (Then::Failed(ended), written) => self.failed(&written, ended),
-            (Then::Uncommitted(uncommitted), written) if !matches!(written, Written::Before(JobStatus::Completed)) => {
+            (Then::Uncommitted(uncommitted), written) if written.completed_before().is_none() => {
                 self.failed(&written, uncommitted.ended)
             }
             (Then::Released, Written::Lost(reason)) => AttemptOutcome::Aborted(reason),
@@ -287,18 +307,24 @@ impl<S: StateAdapter> Attempt<S> {
     pub(super) async fn told_otherwise(&self, runtime: &Arc<Runtime<S>>, rare: Rare) -> Told<S> {
         let Rare { then, written, wrote } = rare;
         match (then, written) {
-            (Then::Completed(grouped), Written::Before(_)) => self.completed_before(runtime, grouped, wrote).await,
+            (Then::Completed(grouped), Written::Before(repeated)) if stands(&wrote, repeated.status) => {
+                self.completed_before(runtime, grouped, wrote).await
+            }
+            // The job was given back while its processor went on.
+            (Then::Completed(_), Written::Before(_)) => (self.lost(AbortReason::Shutdown), None),
             (Then::Completed(_), Written::Refused(error)) => {
                 let way = self.fail(&error.into());
                 Box::pin(self.go(runtime, way)).await
             }
             (Then::Completed(grouped), Written::Failed(error)) => {
                 let (outcome, ended) = self.judge(&error.into());
-                match self.write(runtime, outcome, false).await.0 {
-                    // The store had taken the completion and only its answer was lost.
-                    Written::Before(JobStatus::Completed) => self.completed_before(runtime, grouped, wrote).await,
-                    written => (self.failed(&written, ended), None),
-                }
+                let written = self.write(runtime, outcome, false).await.0;
+                let Some(repeated) = written.completed_before() else {
+                    return (self.failed(&written, ended), None);
+                };
+                // The store had taken the completion and only its answer was lost.
+                tell_completed(runtime, &self.shared, &wrote, repeated).await;
+                self.completed_before(runtime, grouped, wrote).await
             }
             // The store had committed and only its answer was lost.
             (Then::Uncommitted(uncommitted), _) => {

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::attempt::Shared;
+use crate::__task::{Lock, LockGuard};
 use crate::adapter::StateAdapter;
 use crate::id::JobId;
 
 pub(crate) struct Flights<S: StateAdapter> {
     /// The latest attempt of each job: its lease is renewed.
-    by_job: Mutex<BTreeMap<JobId, Arc<Shared<S>>>>,
+    by_job: Lock<BTreeMap<JobId, Arc<Shared<S>>>>,
     /// All of them, also those whose job this process has claimed again.
     count: AtomicUsize,
     landed: Notify,
@@ -23,14 +24,14 @@ pub(crate) struct Flights<S: StateAdapter> {
 impl<S: StateAdapter> Flights<S> {
     pub(crate) fn new() -> Self {
         Self {
-            by_job: Mutex::default(),
+            by_job: Lock::default(),
             count: AtomicUsize::new(0),
             landed: Notify::new(),
         }
     }
 
-    pub(crate) fn by_job(&self) -> MutexGuard<'_, BTreeMap<JobId, Arc<Shared<S>>>> {
-        self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn by_job(&self) -> LockGuard<'_, BTreeMap<JobId, Arc<Shared<S>>>> {
+        self.by_job.lock()
     }
 
     /// How many there are.
@@ -59,6 +60,25 @@ impl<S: StateAdapter> Flights<S> {
         if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.landed.notify_waiters();
         }
+    }
+
+    /// Those whose processor has not ended.
+    pub(crate) fn processing(&self) -> Vec<Arc<Shared<S>>> {
+        let by_job = self.by_job();
+        let processing = by_job
+            .values()
+            .filter(|attempt| !attempt.settling.load(Ordering::SeqCst));
+        processing.cloned().collect()
+    }
+
+    /// Waits until there are at most so many, for a while. Only for the rare end of a stop: it looks from time to time.
+    pub(crate) async fn all_but_landed(&self, left: usize, limit: Duration) {
+        let landed = async {
+            while self.count() > left {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, landed).await;
     }
 
     /// Waits until there are none, for a while; says whether there are none.

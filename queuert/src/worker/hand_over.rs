@@ -11,7 +11,6 @@ use super::health::Backoff;
 use super::run::Attempt;
 use super::runtime::Runtime;
 use crate::adapter::{Applied, ClaimedJob, HandOver, Outcome, StateAdapter};
-use crate::error::StateErrorKind;
 use crate::job::{JobRecord, JobStatus, Lease};
 use crate::time::Schedule;
 
@@ -50,7 +49,7 @@ impl<S: StateAdapter> Attempt<S> {
             type_name: next.type_name,
             chain_id: before.chain_id,
             chain_type: before.chain_type.clone(),
-            chain_index: before.chain_index + 1,
+            chain_index: before.chain_index.saturating_add(1),
             input: next.input,
             output: None,
             status: JobStatus::Running,
@@ -71,6 +70,7 @@ impl<S: StateAdapter> Attempt<S> {
             }),
             deduplication_key: None,
             trace_context: next.trace_context,
+            unreadable: None,
         };
         Some(ClaimedJob {
             job,
@@ -92,9 +92,9 @@ impl<S: StateAdapter> Attempt<S> {
                     let next = jobs.into_iter().next()?;
                     return Self::new(runtime, next, since, self.steps_left);
                 }
-                Err(error) if error.kind() == StateErrorKind::Transient => {}
                 // What cannot be read is left to its lease.
-                Err(_) => return None,
+                Err(error) if error.kind().concerns_one_row() => return None,
+                Err(_) => {}
             }
             tokio::select! {
                 biased;

@@ -20,6 +20,7 @@ use super::renewer::renew_loop;
 use super::runtime::{Runtime, panic_message};
 use super::sampler::sample_loop;
 use super::settler::settle_loop;
+use crate::__task::{spawn, spawn_in};
 use crate::adapter::StateAdapter;
 use crate::client::Client;
 use crate::error::{StateError, StateErrorKind};
@@ -44,7 +45,7 @@ impl<S: StateAdapter> Workers<S> {
         let id = runtime.worker.clone();
         let stop = runtime.stop.clone();
         let health = runtime.health.subscribe();
-        let supervisor = tokio::spawn(supervise(runtime)).abort_handle();
+        let supervisor = spawn(supervise(runtime)).abort_handle();
         Self {
             client,
             id,
@@ -84,7 +85,8 @@ impl<S: StateAdapter> Workers<S> {
 
     /// Stops gracefully: no new claim, running attempts have their grace period, then they are aborted with the reason
     /// [`Shutdown`](super::AbortReason::Shutdown) and their jobs go back without a spent attempt. Returns when nothing
-    /// runs any more. Calling it twice is harmless.
+    /// runs any more, except for processors that block their threads, which nobody can end: their jobs go back too, and
+    /// what they still write is refused. Calling it twice is harmless.
     ///
     /// # Cancel safety
     ///
@@ -128,20 +130,16 @@ async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
         concurrency: runtime.settings.concurrency,
     });
     let mut loops = JoinSet::new();
-    loops.spawn(keep_running(Arc::clone(&runtime), "settle loop", settle_loop));
-    loops.spawn(keep_running(Arc::clone(&runtime), "crew", crew_loop));
-    loops.spawn(keep_running(Arc::clone(&runtime), "renew loop", renew_loop));
-    loops.spawn(keep_running(Arc::clone(&runtime), "reap loop", reap_loop));
-    loops.spawn(keep_running(Arc::clone(&runtime), "maintenance loop", maintain_loop));
-    loops.spawn(keep_running(Arc::clone(&runtime), "sample loop", sample_loop));
-    loops.spawn(keep_running(Arc::clone(&runtime), "listener for jobs", listen_for_jobs));
-    loops.spawn(keep_running(
-        Arc::clone(&runtime),
-        "listener for leases",
-        listen_for_lost_leases,
-    ));
+    start(&mut loops, &runtime, "settle loop", settle_loop);
+    start(&mut loops, &runtime, "crew", crew_loop);
+    start(&mut loops, &runtime, "renew loop", renew_loop);
+    start(&mut loops, &runtime, "reap loop", reap_loop);
+    start(&mut loops, &runtime, "maintenance loop", maintain_loop);
+    start(&mut loops, &runtime, "sample loop", sample_loop);
+    start(&mut loops, &runtime, "listener for jobs", listen_for_jobs);
+    start(&mut loops, &runtime, "listener for leases", listen_for_lost_leases);
     let mut claimer = JoinSet::new();
-    claimer.spawn(keep_running(Arc::clone(&runtime), "claim loop", claim_loop));
+    start(&mut claimer, &runtime, "claim loop", claim_loop);
     while claimer.join_next().await.is_some() {}
     runtime.quit.cancel();
     // A loop whose call the store does not answer is cut off: no attempt waits for it any more.
@@ -151,6 +149,19 @@ async fn supervise<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     }
     hub.emit_with(|| Event::WorkerStopped { worker });
     runtime.health.set(Health::Stopped);
+}
+
+/// Starts a loop as a task of its own.
+fn start<S, F>(
+    loops: &mut JoinSet<()>,
+    runtime: &Arc<Runtime<S>>,
+    name: &'static str,
+    body: impl Fn(Arc<Runtime<S>>) -> F + Send + 'static,
+) where
+    S: StateAdapter,
+    F: Future<Output = ()> + Send + 'static,
+{
+    spawn_in(loops, keep_running(Arc::clone(runtime), name, body));
 }
 
 /// Runs a loop until it ends by itself, and begins it anew should it panic: only `stop` ends a worker.

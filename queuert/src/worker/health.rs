@@ -1,11 +1,12 @@
 //! The health of a worker, and the backoff that keeps it alive while the store is down.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::__task::Lock;
 use crate::client::report;
 use crate::error::StateError;
 use crate::event::Event;
@@ -35,7 +36,7 @@ pub(crate) struct HealthKeeper {
     hub: EventHub,
     sender: watch::Sender<Health>,
     /// The operations that failed last time, with what the store said.
-    failing: Mutex<BTreeMap<&'static str, Arc<str>>>,
+    failing: Lock<BTreeMap<&'static str, Arc<str>>>,
 }
 
 impl HealthKeeper {
@@ -44,7 +45,7 @@ impl HealthKeeper {
             worker,
             hub,
             sender: watch::Sender::new(Health::Running),
-            failing: Mutex::default(),
+            failing: Lock::default(),
         }
     }
 
@@ -60,7 +61,7 @@ impl HealthKeeper {
     pub(crate) fn failed(&self, operation: &'static str, error: &StateError) {
         let text = report(error);
         let first = {
-            let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failing = self.failing.lock();
             let first = failing.is_empty();
             failing.insert(operation, Arc::clone(&text));
             // Under the lock, so that what two loops find at the same time is told in the order in which it is found.
@@ -81,7 +82,7 @@ impl HealthKeeper {
 
     pub(crate) fn succeeded(&self, operation: &'static str) {
         let left = {
-            let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failing = self.failing.lock();
             if failing.remove(operation).is_none() {
                 return;
             }

@@ -34,6 +34,7 @@ mod settler;
 mod signal;
 mod values;
 
+pub(crate) use attempt::SHORTEST_SNOOZE;
 pub use attempt::{Attempt, RawAttempt};
 pub use attempt_transaction::AttemptTransaction;
 pub use builder::{TypeSettings, WorkerBuilder};

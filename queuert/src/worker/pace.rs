@@ -1,7 +1,12 @@
 //! How fast jobs go, and how many can be begun before another claim could be answered, or is worth it.
+//!
+//! The bytes of what waits are bounded elsewhere, see [`Bounds`](super::line::Bounds): the store ends a claim that would
+//! exceed them. What jobs weighed so far only keeps claims from asking for more than that.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use super::line::BYTES_AHEAD;
 
 /// What a process has seen of its jobs and its store. The figures steer how much is claimed at once and nothing else, so
 /// they are kept without locks, and a lost update does no harm.
@@ -9,8 +14,10 @@ pub(crate) struct Pace {
     workers: usize,
     /// How long a job has a worker, in nanoseconds; none has ended yet while it is `UNKNOWN`.
     occupied: AtomicU64,
-    /// How long a claim takes, in nanoseconds.
+    /// How long a claim takes, in nanoseconds, without the time that large payloads take on the way.
     round_trip: AtomicU64,
+    /// What the payloads of a claimed job weigh, in bytes.
+    weight: AtomicU64,
     /// Jobs begun since the last claim was answered, and in the time between the two answers before.
     begun: AtomicUsize,
     begun_before: AtomicUsize,
@@ -22,12 +29,17 @@ const UNKNOWN: u64 = u64::MAX;
 /// claim costs the store as much as the end of several jobs, and what waits this long in line waits for nothing else.
 const WORTHWHILE: u64 = 4_000_000;
 
+/// A claim that brought no more bytes than this tells how long a claim takes. That of a larger one is spent on its payloads:
+/// claims would become larger because they take long, and take long because they are large.
+const LIGHT: u64 = 64 << 10;
+
 impl Pace {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             workers,
             occupied: AtomicU64::new(UNKNOWN),
             round_trip: AtomicU64::new(0),
+            weight: AtomicU64::new(0),
             begun: AtomicUsize::new(0),
             begun_before: AtomicUsize::new(0),
         }
@@ -35,7 +47,7 @@ impl Pace {
 
     /// How many jobs, beyond those for idle workers, would be begun by the time a claim could be answered, or in the time
     /// that makes one worthwhile. Never more than twice of what was begun between the last two answers, because a worker
-    /// shares its processor with others.
+    /// shares its processor with others; and, if the jobs weigh as much as those before, no more bytes than may wait.
     pub(crate) fn ahead(&self) -> usize {
         let occupied = self.occupied.load(Ordering::Relaxed);
         if occupied == UNKNOWN {
@@ -45,7 +57,11 @@ impl Pace {
         let time = self.round_trip.load(Ordering::Relaxed).max(WORTHWHILE);
         let free_by_then = time.saturating_mul(workers) / occupied.max(1);
         let possible = usize::try_from(free_by_then).unwrap_or(usize::MAX);
-        possible.min(2 * self.begun_before.load(Ordering::Relaxed))
+        let weight = usize::try_from(self.weight.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        let bearable = BYTES_AHEAD / weight.max(1);
+        possible
+            .min(2 * self.begun_before.load(Ordering::Relaxed))
+            .min(bearable)
     }
 
     /// A job has a worker now.
@@ -58,17 +74,33 @@ impl Pace {
         update(&self.occupied, occupied);
     }
 
-    /// A claim has been answered after this time.
-    pub(crate) fn claimed(&self, round_trip: Duration) {
-        update(&self.round_trip, round_trip);
+    /// A claim has been answered after this time, with so many jobs whose payloads have so many bytes.
+    pub(crate) fn claimed(&self, round_trip: Duration, jobs: usize, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let known = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
+        if bytes <= LIGHT {
+            update(&self.round_trip, round_trip);
+        } else if known.is_zero() || round_trip < known {
+            self.round_trip.store(nanoseconds(round_trip), Ordering::Relaxed);
+        }
+        if let Ok(jobs @ 1..) = u64::try_from(jobs) {
+            // Heavier jobs count at once, lighter ones by and by: a claim that asks for too many jobs costs the store more
+            // than one that asks for too few.
+            let (before, now) = (self.weight.load(Ordering::Relaxed), bytes / jobs);
+            self.weight.store(now.max(before - before / 8), Ordering::Relaxed);
+        }
         let begun = self.begun.swap(0, Ordering::Relaxed);
         self.begun_before.store(begun, Ordering::Relaxed);
     }
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(UNKNOWN).min(UNKNOWN - 1)
+}
+
 /// A mean in which what was long ago counts less and less.
 fn update(mean: &AtomicU64, measured: Duration) {
-    let measured = u64::try_from(measured.as_nanos()).unwrap_or(UNKNOWN).min(UNKNOWN - 1);
+    let measured = nanoseconds(measured);
     let before = mean.load(Ordering::Relaxed);
     let after = match before {
         UNKNOWN | 0 => measured,
@@ -87,7 +119,7 @@ mod tests {
         for _ in 0..begun {
             pace.begun();
         }
-        pace.claimed(round_trip);
+        pace.claimed(round_trip, begun, 0);
         pace
     }
 
@@ -121,8 +153,40 @@ mod tests {
     fn it_is_at_most_twice_of_what_was_begun_in_the_round_before() {
         let pace = pace(10, micros(1), micros(1_000), 30);
         assert_eq!(pace.ahead(), 60);
-        pace.claimed(micros(1_000));
+        pace.claimed(micros(1_000), 0, 0);
         assert_eq!(pace.ahead(), 0, "nothing was begun since");
+    }
+
+    /// A worker set of ten whose jobs take no time, with inputs of 300 kB over a network of 12 MB/s.
+    #[test]
+    fn large_payloads_are_claimed_ahead_by_their_bytes_and_not_by_the_time_that_they_take() {
+        const INPUT: usize = 300_000;
+        const FIT: usize = BYTES_AHEAD / INPUT;
+        let pace = pace(10, micros(100), micros(1_000), 1_000);
+        let small = pace.ahead();
+        let mut refused = Vec::new();
+        for _ in 0..100 {
+            let wanted = 10 + pace.ahead();
+            // The store brings no more than fit, once the ten workers have one each.
+            let brought = wanted.min(FIT.max(10));
+            refused.push(wanted - brought);
+            for _ in 0..brought {
+                pace.begun();
+                pace.ended(micros(100));
+            }
+            pace.claimed(micros(brought as u64 * 25_000), brought, brought * INPUT);
+        }
+        assert_eq!(refused[0], 10 + small - FIT, "their size was not known");
+        assert!(
+            refused[1..].iter().all(|refused| *refused <= 10),
+            "now it is: {refused:?}"
+        );
+        assert_eq!(pace.ahead(), FIT);
+        for _ in 0..100 {
+            (0..1_000).for_each(|_| pace.begun());
+            pace.claimed(micros(1_000), 1_000, 1_000 * 20);
+        }
+        assert_eq!(pace.ahead(), small, "light ones are claimed as before");
     }
 
     #[test]

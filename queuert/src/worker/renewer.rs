@@ -13,7 +13,6 @@ use super::runtime::{Runtime, contained};
 use super::signal::AbortReason;
 use crate::adapter::{RenewLease, Renewal, StateAdapter};
 use crate::error::{StateError, StateErrorKind};
-use crate::event::Event;
 
 pub(crate) async fn renew_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let tick = tick(&runtime);
@@ -66,13 +65,13 @@ async fn renew_due<S: StateAdapter>(runtime: &Runtime<S>, tick: Duration) -> boo
     }
     let call = tokio::time::timeout_at(
         patience(runtime, sent_at, tick),
-        runtime.client.state().renew_leases(&due),
+        runtime.client.state().renew_leases(None, &due),
     );
     let result = contained(async {
         call.await.unwrap_or_else(|_| {
             Err(StateError::new(
                 StateErrorKind::Transient,
-                "the store did not answer a renewal in time",
+                "the store did not answer a renewal in time; check its load and the network, or choose longer leases",
             ))
         })
     })
@@ -108,16 +107,8 @@ fn apply<S: StateAdapter>(runtime: &Runtime<S>, lease: &RenewLease, renewal: Ren
     let mut held = attempt.held();
     match renewal {
         Renewal::Renewed(until) => {
-            *held = HeldLease {
-                renew_at: sent_at + attempt.lease.renew_every,
-                expires_at: sent_at + attempt.lease.duration,
-                doubted: false,
-            };
             drop(held);
-            runtime.client.hub().emit_often(|| Event::LeaseRenewed {
-                attempt: Arc::clone(&attempt.info),
-                until,
-            });
+            attempt.extended((sent_at, until));
         }
         // Somebody has it locked: the attempt itself, which has written its completion, or one who is about to complete,
         // cancel or delete it. While it is locked nobody can take it, so this is no reason to give up.

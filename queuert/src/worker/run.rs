@@ -2,8 +2,8 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -13,13 +13,18 @@ use super::attempt::{HeldLease, RawAttempt, Shared};
 use super::behind::Behind;
 use super::completion::{How, JobResult};
 use super::ending::Way;
+use super::line::Payloads;
 use super::middleware::{AttemptContext, Next};
 use super::runtime::{Runtime, TypeRuntime, panic_message};
 use super::signal::{AbortHandle, AbortReason};
+use crate::__task::Lock;
 use crate::adapter::{ClaimedJob, StateAdapter};
+use crate::chain::ChainRecord;
+use crate::error::{Error, JobError};
 use crate::event::{AttemptInfo, AttemptOutcome, Event, JobInfo};
 use crate::event_hub::RunningSpan;
-use crate::event_log;
+use crate::event_log::LogSpan;
+use crate::job::JobRecord;
 use crate::settings::LeaseSettings;
 
 /// What is left when an attempt has ended.
@@ -95,6 +100,19 @@ pub(crate) struct Attempt<S: StateAdapter> {
 /// chain ends sooner; a job that waits is passed by at most this many steps of each chain that was claimed before it.
 pub(crate) const STEPS_IN_A_TURN: u32 = 8;
 
+/// How many bytes a claimed job brings: its input, and the outputs of the chains that it waited for.
+pub(crate) fn payload_bytes(job: &JobRecord, blockers: &[ChainRecord]) -> usize {
+    let outputs = blockers.iter().filter_map(|chain| chain.output.as_ref());
+    let outputs: usize = outputs.map(|output| output.as_str().len()).sum();
+    job.input.as_str().len() + outputs
+}
+
+impl<S: StateAdapter> Payloads for Attempt<S> {
+    fn bytes(&self) -> usize {
+        payload_bytes(&self.shared.record, &self.shared.blockers)
+    }
+}
+
 impl<S: StateAdapter> Attempt<S> {
     /// Takes charge of claimed jobs: from here on their leases are renewed. `claimed_at` is the moment before the claim
     /// was sent: a lease cannot end before it plus the lease's duration.
@@ -150,15 +168,17 @@ impl<S: StateAdapter> Attempt<S> {
             info: Arc::new(info),
             fence,
             lease: job_type.lease,
+            max_attempts: job_type.retry.max_attempts,
             claimed_at,
             abort: AbortHandle::new(),
-            held: Mutex::new(HeldLease {
+            held: Lock::new(HeldLease {
                 renew_at: claimed_at + renew_every,
                 expires_at: claimed_at + duration,
                 doubted: false,
             }),
             settling: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
+            transaction: AtomicU8::new(0),
         };
         Some(Self {
             job_type: Arc::clone(job_type),
@@ -176,7 +196,13 @@ impl<S: StateAdapter> Attempt<S> {
         self.shared.abort.reason().is_some()
     }
 
-    async fn run(&self, runtime: &Runtime<S>, span: &mut RunningSpan) -> End<S> {
+    async fn run(&self, runtime: &Runtime<S>, span: &mut RunningSpan, logged: &LogSpan) -> End<S> {
+        // A row that is damaged is not run by any processor: what it says of its type and input may be wrong.
+        let record = &self.shared.record;
+        if let Some(problem) = &record.unreadable {
+            let (id, problem) = (record.id, problem.clone());
+            return End::Returned(Err(JobError::fatal(Error::Unreadable { id, problem })));
+        }
         let job_type = &*self.job_type;
         let common = &self.shared.common;
         let shared = Arc::clone(&self.shared);
@@ -190,21 +216,24 @@ impl<S: StateAdapter> Attempt<S> {
             let mut result = next.run(&mut context).await;
             // The last words of the middlewares belong to the attempt: its timeout, its abort and its panics cover them.
             if let Ok(completion) = &mut result
-                && let How::Written(transaction) = &mut completion.how
+                && let How::Written(written) = &mut completion.how
             {
-                common.middlewares.closing(self.info(), transaction).await?;
+                common
+                    .middlewares
+                    .closing(self.info(), &mut written.transaction)
+                    .await?;
             }
             result
         };
         let mut body = pin!(AssertUnwindSafe(body).catch_unwind());
         let hub = common.client.hub();
         let type_name = &self.info().job.type_name;
-        // The lines that the processor logs carry what is known of its attempt.
-        let logged = event_log::attempt_span(self.info());
         let body = std::future::poll_fn(|cx| {
             job_type.advice.watch(hub, type_name, || {
-                let _entered = logged.enter();
-                span.scope(|| body.as_mut().poll(cx))
+                span.scope(|| {
+                    let _entered = logged.enter();
+                    body.as_mut().poll(cx)
+                })
             })
         });
         let timeout = async {
@@ -250,6 +279,8 @@ impl<S: StateAdapter> Drop for Attempt<S> {
 pub(super) struct Running<S: StateAdapter> {
     pub(super) attempt: Attempt<S>,
     span: RunningSpan,
+    /// The lines that the processor logs, and the one that says how it ended, carry what is known of the attempt.
+    logged: LogSpan,
     started: Instant,
 }
 
@@ -257,13 +288,20 @@ impl<S: StateAdapter> Running<S> {
     fn begin(attempt: Attempt<S>, started: Instant) -> Self {
         let hub = attempt.shared.client().hub();
         hub.emit_often(|| Event::AttemptStarted(Arc::clone(&attempt.shared.info)));
-        let span = RunningSpan::new(hub.ask(|adapter| adapter.attempt_span(&attempt.shared.start())));
-        Self { attempt, span, started }
+        let mut span = RunningSpan::new(hub.ask(|adapter| adapter.attempt_span(&attempt.shared.start())));
+        // Made inside the adapter's span: a layer that exports spans finds its parent there, in the trace of the chain.
+        let logged = span.scope(|| LogSpan::new(&attempt.shared.info));
+        Self {
+            attempt,
+            span,
+            logged,
+            started,
+        }
     }
 
     async fn process(&mut self, runtime: &Runtime<S>) -> End<S> {
         // Also what the processor leaves behind is the user's, and may panic when it is dropped.
-        let run = self.attempt.run(runtime, &mut self.span);
+        let run = self.attempt.run(runtime, &mut self.span, &self.logged);
         let end = AssertUnwindSafe(run).catch_unwind().await;
         let end = end.unwrap_or_else(|panic| End::Panicked(panic_message(&*panic).to_owned()));
         self.attempt.shared.settling.store(true, Ordering::SeqCst);
@@ -272,18 +310,25 @@ impl<S: StateAdapter> Running<S> {
 
     /// Tells how it ended.
     pub(super) fn conclude(&mut self, outcome: &AttemptOutcome) {
-        self.span.end(outcome);
-        let hub = self.attempt.shared.client().hub();
+        let Self {
+            attempt,
+            span,
+            logged,
+            started,
+        } = self;
         let ended = || Event::AttemptEnded {
-            attempt: Arc::clone(&self.attempt.shared.info),
+            attempt: Arc::clone(&attempt.shared.info),
             outcome: outcome.clone(),
-            duration: self.started.elapsed(),
+            duration: started.elapsed(),
         };
-        match outcome {
+        let hub = attempt.shared.client().hub();
+        // It ends before the adapter's, which it is a part of.
+        logged.end(|| match outcome {
             AttemptOutcome::Finished | AttemptOutcome::Continued { .. } | AttemptOutcome::Snoozed => {
                 hub.emit_often(ended);
             }
             _ => hub.emit_with(ended),
-        }
+        });
+        span.end(outcome);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,12 +15,13 @@ use super::advice::Advice;
 use super::behind::{Behind, OddJob};
 use super::flights::Flights;
 use super::health::HealthKeeper;
-use super::line::Line;
+use super::line::{Bounds, Line};
 use super::middleware::Middlewares;
 use super::processor::ErasedProcessor;
 use super::run::Attempt;
 use super::settler::SettleQueue;
 use super::values::Values;
+use crate::__task::Lock;
 use crate::adapter::{
     ClaimJobs, ClaimType, Claimed, ClaimedJob, Demand, Notice, ReapType, RenewLease, Renewal, StateAdapter,
 };
@@ -113,7 +114,7 @@ pub(crate) struct Runtime<S: StateAdapter> {
     pub(crate) check_leases: Notify,
     pub(crate) demand: Demand,
     pub(crate) line: Arc<Line<Attempt<S>>>,
-    odd_jobs: Mutex<Vec<OddJob<S>>>,
+    odd_jobs: Lock<Vec<OddJob<S>>>,
     /// What is to be settled. It belongs to the runtime, so that a settler that is begun anew finds what was sent before.
     pub(crate) settlements: SettleQueue<S>,
     claim_types: Vec<ClaimType>,
@@ -160,16 +161,17 @@ impl<S: StateAdapter> Runtime<S> {
             check_leases: Notify::new(),
             demand: Demand::default(),
             line: Arc::new(Line::new(settings.concurrency)),
-            odd_jobs: Mutex::default(),
+            odd_jobs: Lock::default(),
             settlements: SettleQueue::new(),
             claim_types,
             settings,
         }
     }
 
-    /// Claims up to `limit` jobs, and tells the keeper of health how that went.
-    pub(crate) async fn claim(&self, limit: usize, fence: Fence) -> Result<Claimed, StateError> {
+    /// Claims up to `limit` jobs within the bounds, and tells the keeper of health how that went.
+    pub(crate) async fn claim(&self, limit: usize, bounds: Bounds, fence: Fence) -> Result<Claimed, StateError> {
         let claim = ClaimJobs::new(self.claim_types.clone(), limit, self.worker.clone(), fence);
+        let claim = claim.within_bytes(bounds.at_least, bounds.bytes);
         let result = contained(self.client.state().claim_jobs(&claim)).await;
         self.heard_from_store("claim", &result);
         result
@@ -201,7 +203,7 @@ impl<S: StateAdapter> Runtime<S> {
             .collect();
         let renewed_at = Instant::now();
         if !renewals.is_empty() {
-            let mut answers = contained(state.renew_leases(&renewals)).await?.into_iter();
+            let mut answers = contained(state.renew_leases(None, &renewals)).await?.into_iter();
             jobs.retain(|_| matches!(answers.next(), Some(Renewal::Renewed(_))));
         }
         Ok((jobs, renewed_at))
@@ -217,10 +219,7 @@ impl<S: StateAdapter> Runtime<S> {
     pub(crate) fn reap_types(&self) -> Vec<ReapType> {
         self.types
             .iter()
-            .map(|(name, job_type)| ReapType {
-                name: name.clone(),
-                max_attempts: job_type.retry.max_attempts,
-            })
+            .map(|(name, job_type)| ReapType::new(name.clone(), job_type.retry, job_type.lease.duration))
             .collect()
     }
 
@@ -233,12 +232,12 @@ impl<S: StateAdapter> Runtime<S> {
 
     /// Has the crew run something that belongs to the workers and to none of them.
     pub(super) fn odd_job(&self, job: OddJob<S>) {
-        self.odd_jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        self.odd_jobs.lock().push(job);
         self.line.call_crew();
     }
 
     pub(super) fn take_odd_jobs(&self) -> Vec<OddJob<S>> {
-        std::mem::take(&mut *self.odd_jobs.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.odd_jobs.lock())
     }
 
     /// Publishes what a commit caused.

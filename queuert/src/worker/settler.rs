@@ -1,6 +1,6 @@
 //! Group-commits the ends of attempts: the first goes at once, those that arrive meanwhile form the next batch.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -12,7 +12,8 @@ use super::ending::Written;
 use super::health::Backoff;
 use super::run::Attempt;
 use super::runtime::{Runtime, contained};
-use crate::adapter::{Applied, Outcome, Settled, Settlement, StateAdapter};
+use crate::__task::{Lock, LockGuard};
+use crate::adapter::{Applied, Outcome, Repeated, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
 use crate::error::{StateError, StateErrorKind};
 use crate::event::{Ages, JobInfo};
@@ -104,7 +105,7 @@ impl<S: StateAdapter> IntoIterator for Batch<S> {
 
 /// The way to the settler.
 pub(crate) struct SettleQueue<S: StateAdapter> {
-    queued: Mutex<Queued<S>>,
+    queued: Lock<Queued<S>>,
     arrived: Notify,
 }
 
@@ -120,13 +121,13 @@ impl<S: StateAdapter> SettleQueue<S> {
             closed: false,
         };
         Self {
-            queued: Mutex::new(queued),
+            queued: Lock::new(queued),
             arrived: Notify::new(),
         }
     }
 
-    fn queued(&self) -> MutexGuard<'_, Queued<S>> {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queued(&self) -> LockGuard<'_, Queued<S>> {
+        self.queued.lock()
     }
 
     /// Sends an end, and says whether the settler was woken for it; returns it if nobody listens any more.
@@ -157,6 +158,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// After how many failures of a batch its ends are tried one by one.
 const SINGLY_AFTER: u32 = 3;
 
+/// After how many failures in a row the store is taken to be at fault, and not the rows that are tried one by one.
+const SINGLE_FAILURES: u32 = 3;
+
 /// The most ends in one statement: beyond it, latency grows for little.
 const BATCH: usize = 2_000;
 
@@ -178,8 +182,9 @@ pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
             // Those attempts that are ready to end do so first and share this batch. Nobody waits for a clock.
             tokio::task::yield_now().await;
         }
-        let mut batch = queue.queued().batch.take(BATCH);
-        batch.append(std::mem::replace(&mut postponed, Batch::new()));
+        // Older ends first: of two attempts of one job, the store must hear of the first before the second.
+        let mut batch = std::mem::replace(&mut postponed, Batch::new());
+        batch.append(queue.queued().batch.take(BATCH));
         postponed = settle_batch(&runtime, batch, &mut failures).await;
         if failures == 0 {
             backoff.reset();
@@ -211,33 +216,50 @@ async fn settle_batch<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S
         Err(error) => error,
     };
     *failures += 1;
-    if may_pass(&error) && (batch.len() == 1 || *failures < SINGLY_AFTER) {
+    let one_row = error.kind().concerns_one_row();
+    if !one_row && (batch.len() == 1 || *failures < SINGLY_AFTER) {
         return batch;
     }
-    // The store refuses the batch for good, or again and again. One of its rows may be poison, and the others must not
-    // suffer for it.
-    let mut rest = Batch::new();
-    for (settlement, open) in batch {
+    // The store refuses one row of the batch, or the batch again and again. One of its rows may be poison, and the others
+    // must not suffer for it.
+    settle_singly(runtime, batch, failures).await
+}
+
+/// Settles one end after the other, and returns those that are to be tried again. Only an end whose own row the store
+/// refuses is given up.
+async fn settle_singly<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S>, failures: &mut u32) -> Batch<S> {
+    let mut failed = Batch::new();
+    let mut failed_in_a_row = 0;
+    let mut ends = batch.into_iter();
+    while failed_in_a_row < SINGLE_FAILURES
+        && let Some((settlement, open)) = ends.next()
+    {
         let sent_at = Instant::now();
         match settle(runtime, std::slice::from_ref(&settlement)).await {
             Ok(results) => {
-                *failures = 0;
+                (*failures, failed_in_a_row) = (0, 0);
                 let mut single = Batch::new();
                 single.push(settlement, open);
-                rest.append(answer(runtime, single, results, sent_at).await);
+                failed.append(answer(runtime, single, results, sent_at).await);
             }
-            Err(error) if may_pass(&error) => rest.push(settlement, open),
-            Err(error) => {
+            Err(error) if error.kind().concerns_one_row() => {
+                failed_in_a_row = 0;
                 let next = reply(runtime, open, Err(error), settlement.outcome, sent_at);
                 runtime.line_up(next.into_iter().collect());
             }
+            Err(_) => {
+                failed_in_a_row += 1;
+                failed.push(settlement, open);
+            }
         }
     }
+    // Ends that were not tried go first the next time: a few bad rows cannot keep the others waiting for ever.
+    let mut rest = Batch::new();
+    for (settlement, open) in ends {
+        rest.push(settlement, open);
+    }
+    rest.append(failed);
     rest
-}
-
-fn may_pass(error: &StateError) -> bool {
-    matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict)
 }
 
 async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement]) -> Result<Vec<Settled>, StateError> {
@@ -262,11 +284,11 @@ async fn answer<S: StateAdapter>(
     let ends = batch.settlements.iter().zip(&batch.open);
     for ((settlement, open), settled) in ends.zip(&results) {
         match settled {
-            Settled::Applied(applied) => tell(runtime, &mut effects, settlement, open, applied),
-            Settled::Repeated(status) if became(&settlement.outcome) == *status => {
-                // It happened, and only the answer was lost. Whom it unblocked is not known: look for them.
-                tell(runtime, &mut effects, settlement, open, &known(&settlement.outcome));
-                runtime.wake.notify_one();
+            Settled::Applied(applied) => tell(runtime, &mut effects, &settlement.outcome, open, applied),
+            // It happened, and only the answer was lost.
+            Settled::Repeated(repeated) if stands(&settlement.outcome, repeated.status) => {
+                let applied = recalled(&settlement.outcome, repeated);
+                tell(runtime, &mut effects, &settlement.outcome, open, &applied);
             }
             Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) | Settled::Busy => {}
         }
@@ -307,36 +329,67 @@ fn reply<S: StateAdapter>(
     }
 }
 
-/// What a settlement did for sure, if it happened.
-fn known(outcome: &Outcome) -> Applied {
+/// Whether the end that stands under the fence of an attempt is this one. An attempt writes one end, except that a
+/// completion whose fate is unknown is followed by the failure of the attempt, which then finds the job completed, and that
+/// a worker that stops gives back the job of a processor which may complete it afterwards, and finds it open. A completed
+/// job stays completed; what became of an open one since does not tell.
+pub(super) fn stands(outcome: &Outcome, status: JobStatus) -> bool {
+    let completes = matches!(outcome, Outcome::Finish { .. } | Outcome::Continue { .. });
+    completes == (status == JobStatus::Completed)
+}
+
+/// What an end did whose answer was lost, from what the store knows of it.
+fn recalled(outcome: &Outcome, repeated: &Repeated) -> Applied {
     let next = match outcome {
-        Outcome::Continue { next } if next.blockers.is_empty() && next.hand_over.is_none() => Some(JobStatus::Pending),
+        Outcome::Continue { .. } if repeated.next_blocked => Some(JobStatus::Blocked),
+        Outcome::Continue { next } if next.hand_over.is_some() => Some(JobStatus::Running),
+        Outcome::Continue { .. } => Some(JobStatus::Pending),
         _ => None,
     };
     Applied {
         next,
+        unblocked: repeated.unblocked.clone(),
         ..Applied::default()
     }
 }
 
-/// The status of a job after this end of its attempt.
-fn became(outcome: &Outcome) -> JobStatus {
-    match outcome {
-        Outcome::Finish { .. } | Outcome::Continue { .. } => JobStatus::Completed,
-        Outcome::Bury { .. } => JobStatus::Dead,
-        Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => JobStatus::Pending,
-    }
+/// Tells of a completion that the store had taken although it seemed to fail.
+pub(super) async fn tell_completed<S: StateAdapter>(
+    runtime: &Runtime<S>,
+    attempt: &Shared<S>,
+    outcome: &Outcome,
+    repeated: &Repeated,
+) {
+    let mut effects = Effects::new(runtime.client.hub());
+    let applied = recalled(outcome, repeated);
+    tell_end(
+        runtime,
+        &mut effects,
+        outcome,
+        (&attempt.info.job, attempt.ages()),
+        &applied,
+    );
+    runtime.flush(effects).await;
 }
 
 fn tell<S: StateAdapter>(
     runtime: &Runtime<S>,
     effects: &mut Effects,
-    settlement: &Settlement,
+    outcome: &Outcome,
     open: &Open<S>,
     applied: &Applied,
 ) {
-    let (job, ages) = (open.job(), open.ages);
-    match &settlement.outcome {
+    tell_end(runtime, effects, outcome, (open.job(), open.ages), applied);
+}
+
+fn tell_end<S: StateAdapter>(
+    runtime: &Runtime<S>,
+    effects: &mut Effects,
+    outcome: &Outcome,
+    (job, ages): (&JobInfo, Ages),
+    applied: &Applied,
+) {
+    match outcome {
         Outcome::Finish { .. } => effects.completed(job, ages, Some(&runtime.worker), None, applied),
         Outcome::Continue { next } => {
             let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));

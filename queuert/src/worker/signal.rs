@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
-/// Why an attempt should stop: nothing that it writes can be committed any more.
+/// Why an attempt should stop: nothing that it writes can be committed any more, except after [`Error`](Self::Error), where
+/// that is for the store to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AbortReason {
@@ -21,7 +22,8 @@ pub enum AbortReason {
     Shutdown,
     /// The attempt ran longer than its timeout allows.
     TimedOut,
-    /// The lease could not be renewed before it ran out, because the store does not answer.
+    /// The lease could not be renewed before it ran out by the process's clock, because the store does not answer. Another
+    /// worker may have the job or not: an attempt that goes on may complete if the store says that the job is still its own.
     Error,
 }
 

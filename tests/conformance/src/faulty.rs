@@ -17,7 +17,10 @@ use tokio::time::Instant;
 /// A verb of a [`StateAdapter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "each is the verb of the same name")]
+#[expect(
+    missing_docs,
+    reason = "each is the verb of the same name; `Within` is in a transaction of the caller's, where it has a name of its own"
+)]
 pub enum Verb {
     Begin,
     Commit,
@@ -29,6 +32,7 @@ pub enum Verb {
     ClaimJobs,
     ClaimedJobs,
     RenewLeases,
+    RenewLeasesWithin,
     SettleJobs,
     ReapLeases,
     HoldLease,
@@ -42,18 +46,20 @@ pub enum Verb {
     ListJobs,
     ListChains,
     ListBlockers,
+    Watermark,
     Maintain,
     SampleQueues,
 }
 
 impl Verb {
     /// The verbs that a worker calls by itself or on behalf of a processor.
-    pub const OF_WORKERS: [Self; 8] = [
+    pub const OF_WORKERS: [Self; 9] = [
         Self::Begin,
         Self::Commit,
         Self::ClaimJobs,
         Self::ClaimedJobs,
         Self::RenewLeases,
+        Self::RenewLeasesWithin,
         Self::SettleJobs,
         Self::ReapLeases,
         Self::HoldLease,
@@ -363,6 +369,22 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
         self.call(Verb::RollbackToSavepoint, 1, call).await
     }
 
+    fn has_ended(&self, transaction: &Self::Transaction) -> bool {
+        self.inner.has_ended(transaction)
+    }
+
+    async fn shield(&self, connection: &mut Self::Connection) -> Result<(), StateError> {
+        self.inner.shield(connection).await
+    }
+
+    async fn unshield(&self, connection: &mut Self::Connection) -> Result<(), StateError> {
+        self.inner.unshield(connection).await
+    }
+
+    fn undo_shielded(&self, connection: &mut Self::Connection) {
+        self.inner.undo_shielded(connection);
+    }
+
     async fn create_chains(
         &self,
         within: Option<&mut Self::Connection>,
@@ -381,8 +403,17 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
         self.call(Verb::ClaimedJobs, 1, self.inner.claimed_jobs(fence)).await
     }
 
-    async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
-        let call = self.inner.renew_leases(renewals);
+    async fn renew_leases(
+        &self,
+        within: Option<&mut Self::Connection>,
+        renewals: &[RenewLease],
+    ) -> Result<Vec<Renewal>, StateError> {
+        // Of an attempt, in its own transaction. What befalls those of the worker does not befall it.
+        if within.is_some() {
+            let call = self.inner.renew_leases(within, renewals);
+            return self.call(Verb::RenewLeasesWithin, renewals.len(), call).await;
+        }
+        let call = self.inner.renew_leases(None, renewals);
         match self.faults.enter(Verb::RenewLeases, renewals.len()) {
             None => call.await,
             Some((Fault::Pretend, _)) => {
@@ -511,6 +542,10 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
     ) -> Result<Vec<ChainRecord>, StateError> {
         self.call(Verb::ListBlockers, 1, self.inner.list_blockers(within, job))
             .await
+    }
+
+    async fn watermark(&self) -> Result<Timestamp, StateError> {
+        self.call(Verb::Watermark, 1, self.inner.watermark()).await
     }
 
     /// Not counted: it is no call to the store while nothing has happened.

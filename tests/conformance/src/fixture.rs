@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queuert::JobId;
 use queuert::adapter::{AGEING_STEP, NotifyAdapter, StateAdapter};
 
 /// Makes state adapters for the cases, and does with their store what only its author knows how to do.
@@ -41,6 +42,41 @@ pub trait StateFixture: Send + Sync + 'static {
     fn poison(&self, connection: &mut <Self::State as StateAdapter>::Connection) -> impl Future<Output = ()> + Send {
         let _ = connection;
         async { panic!("the fixture declares `poison` and does not implement it") }
+    }
+
+    /// The names of the ways in which [`damage`](Self::damage) can damage the row of a job, each of a kind that a program
+    /// other than this library could do. Default: none, and the cases about damaged rows are left out.
+    fn damages(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The same for ways that concern a running job only: its lease, or what else a sweep finds it by. Default: none, and the
+    /// case about them is left out.
+    fn lease_damages(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The same of damages that take the state of a job away and leave the job, where a store keeps the two apart.
+    fn state_damages(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Damages the row of a job, pending or running, in this way.
+    fn damage(&self, state: &Self::State, job: JobId, how: &str) -> impl Future<Output = ()> + Send {
+        let _ = (state, job);
+        let how = how.to_owned();
+        async move { panic!("the fixture declares the damage `{how}` and does not implement it") }
+    }
+
+    /// Ends the transaction on the connection without the library, in one of the ways that there are: as the store does by
+    /// itself after an error, or as a statement of the user's does ([`Capabilities::ends`]).
+    fn end_transaction(
+        &self,
+        connection: &mut <Self::State as StateAdapter>::Connection,
+        way: usize,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (connection, way);
+        async { panic!("the fixture declares `ends` and does not implement `end_transaction`") }
     }
 
     /// Another adapter on the store of this one, as another process has it ([`Capabilities::owners`]).
@@ -81,6 +117,7 @@ pub struct Capabilities {
     pub(crate) poison: bool,
     pub(crate) markers: bool,
     pub(crate) owners: bool,
+    pub(crate) ends: usize,
 }
 
 impl Capabilities {
@@ -92,7 +129,16 @@ impl Capabilities {
             poison: false,
             markers: false,
             owners: false,
+            ends: 0,
         }
+    }
+
+    /// Transactions can end without the library, in so many ways, and the fixture implements
+    /// [`StateFixture::end_transaction`].
+    #[must_use]
+    pub const fn ends(mut self, ways: usize) -> Self {
+        self.ends = ways;
+        self
     }
 
     /// A transaction that has written may stay open while others write to something else.

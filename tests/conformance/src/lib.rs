@@ -37,6 +37,7 @@
 
 pub mod behaviour;
 mod bench;
+mod cut;
 mod draft;
 mod faulty;
 mod faulty_notify;

@@ -58,6 +58,15 @@ macro_rules! state_conformance {
                 a_claim_skips_what_is_locked,
                 what_is_locked_does_not_use_up_the_limit,
             }
+            claim_bytes {
+                the_first_claim_of_large_jobs_is_limited,
+                a_claim_ends_before_the_first_job_that_does_not_fit,
+                a_claim_that_fits_ends_at_its_limit,
+                the_first_job_is_taken_whatever_it_weighs,
+                every_idle_worker_has_a_job_whatever_it_weighs,
+                the_bytes_of_all_types_count_together,
+                a_job_that_did_not_fit_is_as_it_was,
+            }
             claim_order {
                 the_older_job_is_claimed_first,
                 ties_are_claimed_by_id,
@@ -122,6 +131,21 @@ macro_rules! state_conformance {
                 a_circle_from_outside_is_found,
                 two_continuations_cannot_close_a_circle_together,
                 two_continuations_cannot_close_a_long_circle_together,
+                the_first_blocker_that_closes_a_circle_is_named,
+                ways_that_meet_again_are_no_circle,
+                a_wide_graph_is_searched,
+                a_deep_graph_is_searched,
+            }
+            damaged {
+                a_damaged_job_is_claimed_with_the_others_and_says_so,
+                a_damaged_job_can_be_ended_by_its_attempt,
+                a_damaged_job_does_not_stop_the_renewals,
+                a_damaged_job_is_dead_when_its_lease_is_taken_back,
+                a_damaged_job_that_is_retried_is_of_its_type,
+                a_running_job_with_a_damaged_lease_is_dead_after_a_sweep,
+                a_damaged_job_is_in_the_lists_with_the_others,
+                a_damaged_chain_can_be_cancelled_and_deleted,
+                a_chain_that_has_lost_its_state_can_only_be_deleted,
             }
             deduplication {
                 a_taken_key_gives_the_chain_that_has_it,
@@ -133,9 +157,14 @@ macro_rules! state_conformance {
                 a_chain_that_was_there_shows_its_own_status,
                 a_chain_that_is_left_out_does_not_count,
                 the_newest_chain_is_given,
-                only_chains_within_the_window_count,
-                a_window_bounds_open_chains,
+                ended_chains_count_within_the_window,
+                an_open_chain_counts_past_the_window,
+                a_stopped_chain_counts_within_its_window,
+                a_chain_that_was_left_out_counts_for_others,
+                an_earlier_chain_of_the_call_can_be_left_out,
+                a_savepoint_gives_keys_back,
                 an_earlier_chain_of_the_call_counts,
+                keys_of_a_large_call_count_in_every_scope,
                 a_matching_key_wins_over_a_supplied_id,
                 a_rolled_back_start_holds_no_key,
                 a_key_can_be_passed_on_within_a_transaction,
@@ -277,6 +306,14 @@ macro_rules! state_conformance {
                 upkeep_waits_for_no_lock,
                 upkeep_may_be_dropped,
             }
+            many_types {
+                a_claim_of_many_types_finds_each,
+                a_claim_of_many_types_is_in_exact_order,
+                a_claim_of_many_types_takes_what_has_become_due,
+                a_sweep_of_many_types_finds_each,
+                many_types_are_sampled,
+                many_types_are_listed,
+            }
             outside {
                 a_pending_chain_can_be_completed_from_outside,
                 a_blocked_chain_can_be_completed_from_outside,
@@ -291,6 +328,7 @@ macro_rules! state_conformance {
             }
             owners {
                 the_leases_of_a_dead_owner_are_taken_back,
+                the_job_of_a_dead_owner_backs_off,
                 the_leases_of_a_living_owner_stay,
                 a_death_is_told_to_those_who_have_not_swept_since,
                 a_sweep_of_the_dead_keeps_its_limit,
@@ -310,6 +348,10 @@ macro_rules! state_conformance {
             }
             reap {
                 an_expired_lease_is_taken_back,
+                an_expired_attempt_backs_off_from_its_last_sign_of_life,
+                a_job_that_was_taken_back_keeps_its_place,
+                a_job_that_waits_for_its_backoff_keeps_its_place,
+                a_trigger_ends_the_backoff_and_a_failure_the_place,
                 a_lease_that_has_not_expired_stays,
                 what_the_caller_runs_itself_is_left_alone,
                 only_the_given_types_are_swept,
@@ -332,6 +374,9 @@ macro_rules! state_conformance {
                 the_lease_of_a_reaped_job_is_lost,
                 an_ended_attempt_has_no_lease_to_renew,
                 a_locked_job_is_busy,
+                a_transaction_extends_what_it_holds,
+                a_rolled_back_renewal_never_was,
+                a_transaction_does_not_wait_to_renew,
             }
             retry {
                 a_dead_chain_goes_on,
@@ -361,6 +406,15 @@ macro_rules! state_conformance {
                 going_back_undoes_settlements,
                 going_back_frees_keys,
                 going_back_heals_a_poisoned_transaction,
+            }
+            repetition {
+                a_repeated_end_names_the_jobs_that_it_unblocked,
+                ends_of_one_batch_name_each_job_once,
+                the_end_that_others_overtook_names_nothing,
+                a_job_that_was_not_unblocked_is_not_named,
+                a_job_that_was_deleted_is_not_named,
+                a_repeated_continuation_says_whether_its_job_was_blocked,
+                a_repetition_in_a_transaction_says_the_same,
             }
             settle {
                 a_finished_job_ends_its_chain,
@@ -400,6 +454,14 @@ macro_rules! state_conformance {
                 a_job_that_is_not_pending_refuses_the_whole_call,
                 a_continuation_can_be_triggered,
                 a_rolled_back_trigger_never_was,
+            }
+            watermark {
+                a_committed_job_is_passed,
+                an_empty_store_has_a_watermark,
+                an_uncommitted_chain_is_not_passed,
+                an_uncommitted_continuation_is_not_passed,
+                only_open_writers_hold_it_up,
+                nothing_appears_before_the_watermark,
             }
         }
     };

@@ -236,12 +236,12 @@ fn an_output_by_a_job_that_ends_no_such_chain_is_refused() {
     let error = Fetch::decode_output("fetch", &payload("[]")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a chain of `fetch` is finished by `send-http-request`, not by `fetch`"
+        "such a chain is finished by `send-http-request`, not by `fetch`"
     );
     let error = Outcome::decode_output("store", &payload("7")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a chain of `result` is finished by `result` or `give it up`, not by `store`"
+        "such a chain is finished by `result` or `give it up`, not by `store`"
     );
 }
 

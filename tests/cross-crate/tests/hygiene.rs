@@ -259,3 +259,99 @@ fn the_enum_and_its_inputs_may_differ_in_visibility() {
     assert_eq!(private_enum::Store::NAME, "store");
     assert_eq!(private_structs::Public::NAMES, [private_structs::Fetch::NAME]);
 }
+
+/// Settings by constants and expressions, which the compiler evaluates.
+mod constants {
+    use std::time::Duration;
+
+    const ATTEMPTS: u32 = 7;
+    const PATIENCE: Duration = Duration::from_secs(90);
+
+    pub(crate) mod limits {
+        pub(crate) const URGENT: i16 = 12;
+    }
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(crate) struct Charge;
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(crate) struct Refund;
+
+    #[derive(queuert::JobTypes)]
+    pub(crate) enum Payments {
+        #[job(
+            entry,
+            output = (),
+            retry(max_attempts = ATTEMPTS, initial = Duration::from_secs(3), maximum = PATIENCE, multiplier = 1.0 + 0.5, jitter = 0.0),
+            lease(duration = PATIENCE, renew_every = "10s"),
+            timeout = PATIENCE,
+            priority = limits::URGENT,
+        )]
+        Charge(Charge),
+        #[job(entry, output = (), retry(max_attempts = 2 * ATTEMPTS), lease = PATIENCE, priority = -limits::URGENT)]
+        Refund(Refund),
+    }
+}
+
+#[test]
+fn settings_may_be_constants() {
+    use std::time::Duration;
+
+    let charge = constants::Charge::DEFAULTS;
+    let retry = charge.retry.unwrap();
+    assert_eq!(
+        (retry.max_attempts, retry.initial, retry.maximum),
+        (7, Duration::from_secs(3), Duration::from_secs(90))
+    );
+    assert_eq!((retry.multiplier, retry.jitter), (1.5, 0.0));
+    let lease = charge.lease.unwrap();
+    assert_eq!(
+        (lease.duration, lease.renew_every),
+        (Duration::from_secs(90), Duration::from_secs(10))
+    );
+    assert_eq!((charge.timeout, charge.priority), (Some(Duration::from_secs(90)), 12));
+    let refund = constants::Refund::DEFAULTS;
+    assert_eq!((refund.retry.unwrap().max_attempts, refund.priority), (14, -12));
+    assert_eq!(refund.lease.unwrap().duration, Duration::from_secs(90));
+    assert_eq!(constants::Payments::defaults(), [charge, refund]);
+}
+
+/// What the user allows on the enum is allowed on what is generated beside it. Compiling is the test: warnings are denied.
+mod lints {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(crate) struct Left;
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(crate) struct Right;
+
+    #[derive(queuert::JobTypes)]
+    #[allow(non_camel_case_types, reason = "generated names begin with those of the user's")]
+    pub(crate) enum lower_case {
+        #[job(entry, continues = [right_way], output = u8)]
+        left_way(Left),
+        #[job(entry, continues = [left_way], output = u16)]
+        right_way(Right),
+    }
+
+    mod expected {
+        #[derive(queuert::JobTypes)]
+        #[expect(
+            non_camel_case_types,
+            reason = "it comes up on the enum, and on what is generated it is allowed"
+        )]
+        pub(crate) enum also_lower_case {
+            #[job(entry, output = u8)]
+            one_way(Other),
+        }
+
+        #[derive(serde::Serialize, serde::Deserialize)]
+        pub(crate) struct Other;
+    }
+}
+
+#[test]
+fn entries_with_the_same_ends_share_one_output() {
+    let payload = |text: &str| Payload::from_text(text);
+    let left: lints::left_wayOutput = lints::Left::decode_output("right-way", &payload("7")).unwrap();
+    let right: lints::right_wayOutput = lints::Right::decode_output("right-way", &payload("7")).unwrap();
+    assert!(matches!(left, lints::right_wayOutput::right_way(7)));
+    assert!(matches!(right, lints::left_wayOutput::right_way(7)));
+}

@@ -37,7 +37,7 @@ async fn statements_run_on_postgres() {
 async fn statements_run_on_sqlite() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("app.db");
-    SqliteState::open(&path).await.unwrap().close().await;
+    SqliteState::open(&path).await.unwrap().close().await.unwrap();
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
     let statement = AssertSqlSafe(blocks()[1].clone());

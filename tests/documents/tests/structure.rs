@@ -326,6 +326,186 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
+/// The part of a source file that ships: the tests inside it come last.
+fn shipped<'t>(path: &Path, text: &'t str) -> &'t str {
+    let is_test = path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
+    if is_test {
+        ""
+    } else {
+        text.split("#[cfg(test)]\nmod tests {").next().unwrap()
+    }
+}
+
+/// How a piece of code spawns tasks other than through `__task` of the core: every name that begins with `spawn` and is
+/// neither one of its functions nor a definition, with what it is called on. Threads are no tasks.
+fn wild_spawns(code: &str) -> Vec<String> {
+    let is_name = |character: char| character.is_alphanumeric() || character == '_';
+    let is_path = |character: char| is_name(character) || matches!(character, ':' | '.' | ')');
+    let mut found = Vec::new();
+    // Over several lines, as `rustfmt` breaks calls.
+    let mut statement = String::new();
+    for line in code.lines() {
+        let line = line.split("//").next().unwrap_or_default().trim();
+        let known = statement.len();
+        if !line.starts_with('.') {
+            statement.push(' ');
+        }
+        statement.push_str(line);
+        for (index, _) in statement.match_indices("spawn").filter(|(index, _)| *index >= known) {
+            let (before, rest) = statement.split_at(index);
+            let name: String = rest.chars().take_while(|character| is_name(*character)).collect();
+            if before.ends_with(is_name) || before.ends_with("fn ") {
+                continue;
+            }
+            let path = &before[before.trim_end_matches(is_path).len()..];
+            // What the texts of messages speak of.
+            let quoted = before.strip_suffix(path).is_some_and(|before| before.ends_with('`'));
+            let imports_tokio = statement.contains("use tokio");
+            let is_ours = match path {
+                "" => !imports_tokio && ["spawn", "spawn_on", "spawn_in"].contains(&name.as_str()),
+                "__task::" | "crate::__task::" | "queuert::__task::" => true,
+                "Self::" | "Workers::" => name == "spawn",
+                "thread." => name == "spawn",
+                _ => path.ends_with(").") && before.contains("std::thread::Builder::new()"),
+            };
+            if !quoted && !is_ours {
+                found.push(format!("{path}{name}"));
+            }
+        }
+        let is_import = statement.trim_start().starts_with("use ");
+        if line.ends_with(';') || (line.ends_with(['{', '}', ',']) && !is_import) {
+            statement.clear();
+        }
+    }
+    found
+}
+
+#[test]
+fn every_way_to_spawn_is_noticed() {
+    for wild in [
+        "tokio::spawn(work());",
+        "task::spawn(work());",
+        "tokio::task::spawn_blocking(work);",
+        "tokio::task::spawn_local(work());",
+        "let set = set.spawn(work());",
+        "self.tasks.spawn_on(work(), &runtime);",
+        "runtime.handle().spawn(work());",
+        "Handle::current()\n    .spawn(work());",
+        "tasks.map(tokio::spawn);",
+        "tasks.build_task().name(\"it\").spawn(work());",
+        "use tokio::spawn;",
+        "use tokio::{\n    spawn,\n    time,\n};",
+        "spawn_blocking(work);",
+    ] {
+        assert_eq!(wild_spawns(wild).len(), 1, "{wild}");
+    }
+    for tame in [
+        "use queuert::__task::{Lock, spawn, spawn_on};",
+        "spawn(work());",
+        "let task = spawn_on(&runtime, work());",
+        "match spawn_in(&mut tasks, work()) {",
+        "crate::__task::spawn(work());",
+        "pub(crate) fn spawn(runtime: Runtime) -> Self {",
+        "// tokio::spawn(work());",
+        "\"use `tokio::task::spawn_blocking`\"",
+        "let _ = std::thread::Builder::new().name(name).spawn(work);",
+        "respawn(work());",
+    ] {
+        assert_eq!(wild_spawns(tame), [""; 0], "{tame}");
+    }
+}
+
+/// A runtime that is ending drops a task in the call that spawns it. Spawned under a lock that the task takes when it is
+/// dropped, the runtime would never end. `Lock` and `spawn` of the core find that out in every test, where all use them.
+#[test]
+fn tasks_are_spawned_in_a_way_that_notices_a_lock() {
+    let mut spawning = 0;
+    for (path, text) in sources() {
+        let text = shipped(&path, &text);
+        if path.ends_with("queuert/src/__task.rs") || path.starts_with(top().join("tests")) {
+            continue;
+        }
+        let wild = wild_spawns(text);
+        assert!(
+            wild.is_empty(),
+            "{}: {wild:?} spawn tasks; use `spawn`, `spawn_on` or `spawn_in` of `queuert::__task`",
+            path.display()
+        );
+        let spawns = text.contains("__task::") && text.contains("spawn");
+        spawning += usize::from(spawns);
+    }
+    assert!(spawning >= 12, "only {spawning} files that spawn were found");
+}
+
+/// The locks of a piece of code that are none of `__task` of the core. Those of `tokio` are held by tasks, across awaits.
+fn wild_locks(code: &str) -> Vec<&str> {
+    let is_name = |character: char| character.is_alphanumeric() || character == '_';
+    let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let of_tokio = lines
+        .clone()
+        .any(|line| line.contains("tokio::sync") && line.contains("Mutex"));
+    let mut found = Vec::new();
+    for line in lines {
+        for name in line.split(|character| !is_name(character)) {
+            let tame = of_tokio && name == "Mutex" && !line.contains("std::sync");
+            if [
+                "Mutex",
+                "MutexGuard",
+                "RwLock",
+                "ReentrantLock",
+                "Condvar",
+                "parking_lot",
+            ]
+            .contains(&name)
+                && !tame
+            {
+                found.push(name);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_lock_is_noticed() {
+    for wild in [
+        "use std::sync::{Arc, Mutex};",
+        "held: std::sync::RwLock<u32>,",
+        "use parking_lot::RawLock;",
+        "use tokio::sync::Mutex;\nheld: std::sync::Mutex<u32>,",
+    ] {
+        assert_eq!(wild_locks(wild).len(), 1, "{wild}");
+    }
+    for tame in [
+        "use queuert::__task::{Lock, SharedLock};",
+        "use tokio::sync::Mutex;\nheld: Mutex<u32>,",
+        "// a `Mutex` would do",
+    ] {
+        assert_eq!(wild_locks(tame), [""; 0], "{tame}");
+    }
+}
+
+/// `Lock` and `SharedLock` of the core notice in every test what would hang: a task that is spawned under a lock, and a thread
+/// that takes a lock that it holds. So what is published has no other locks.
+#[test]
+fn locks_notice_what_would_hang() {
+    let mut locking = 0;
+    for (path, text) in sources() {
+        let text = shipped(&path, &text);
+        if path.ends_with("queuert/src/__task.rs") || path.starts_with(top().join("tests")) {
+            continue;
+        }
+        let wild = wild_locks(text);
+        assert!(
+            wild.is_empty(),
+            "{}: {wild:?}; use `Lock` or `SharedLock` of `queuert::__task`",
+            path.display()
+        );
+        locking += usize::from(text.contains("Lock<"));
+    }
+    assert!(locking >= 20, "only {locking} files with locks were found");
+}
+
 #[test]
 fn no_sample_of_the_reference_is_ignored() {
     for (path, text) in sources() {
@@ -361,4 +541,88 @@ fn public_async_functions_say_what_a_dropped_future_leaves() {
         }
     }
     assert!(count > 20, "{count} functions found");
+}
+
+/// The switches for sabotage are compiled into debug builds inside this repository only, and nothing else that is published
+/// reads the environment.
+#[test]
+fn only_sabotage_reads_the_environment_and_only_in_our_builds() {
+    let config = std::fs::read_to_string(top().join(".cargo/config.toml")).unwrap();
+    assert!(config.contains("QUEUERT_SABOTAGE_BUILD"));
+    let mut gates = 0;
+    for (path, text) in sources() {
+        if path.starts_with(top().join("tests")) || path.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        let gate = r#"cfg!(debug_assertions) && option_env!("QUEUERT_SABOTAGE_BUILD").is_some()"#;
+        let gated = path.ends_with("sabotage.rs") && text.contains(gate);
+        gates += usize::from(gated);
+        let reads = text.contains("env::var") || text.contains("option_env!");
+        assert!(!reads || gated, "{} reads the environment", path.display());
+    }
+    assert_eq!(gates, 3, "memory, SQLite and Postgres");
+}
+
+/// Connect options hold passwords and keys, and print them. So does whatever holds them, unless it hides them.
+#[test]
+fn connect_options_are_hidden() {
+    let mut fields = 0;
+    for (file, text) in sources() {
+        let mut in_struct = false;
+        for line in text.lines() {
+            let item = line
+                .trim_start()
+                .trim_start_matches("pub(crate) ")
+                .trim_start_matches("pub ");
+            let begins = item.starts_with("struct ") || item.starts_with("enum ");
+            in_struct |= begins;
+            if in_struct && line.contains("ConnectOptions") {
+                fields += 1;
+                assert!(
+                    line.contains("Hidden<"),
+                    "{}: `{}` would be printed with its password; wrap it in `Hidden`",
+                    file.display(),
+                    line.trim()
+                );
+            }
+            if line.trim_end() == "}" || (begins && line.trim_end().ends_with(';')) {
+                in_struct = false;
+            }
+        }
+    }
+    assert!(fields >= 4, "the walk finds nothing");
+}
+
+/// What a type prints is looked at in one test, for all public types: it has a list of them.
+#[test]
+fn every_public_type_is_known_to_the_test_of_secrets() {
+    let secrets = std::fs::read_to_string(top().join("tests/observability/tests/secrets.rs")).unwrap();
+    let mut count = 0;
+    for (path, text) in sources() {
+        if path.starts_with(top().join("tests")) || path.starts_with(top().join("queuert/derive")) {
+            continue;
+        }
+        for line in shipped(&path, &text).lines() {
+            let item = line.trim_start();
+            let Some(rest) = item.strip_prefix("pub struct ").or(item.strip_prefix("pub enum ")) else {
+                continue;
+            };
+            let name: String = rest
+                .chars()
+                .take_while(|character| character.is_alphanumeric())
+                .collect();
+            // The name in a macro.
+            if name.is_empty() {
+                continue;
+            }
+            count += 1;
+            assert!(
+                secrets.contains(&format!("\"{name}\"")),
+                "{}: `{name}` is in no list of tests/observability/tests/secrets.rs: print it there with a secret inside, or \
+                 say why it can hold none",
+                path.display()
+            );
+        }
+    }
+    assert!(count > 120, "only {count} types were found");
 }

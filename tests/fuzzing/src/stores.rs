@@ -171,7 +171,7 @@ impl Stores {
 impl Drop for Stores {
     fn drop(&mut self) {
         self.runtime.block_on(async {
-            self.sqlite.close().await;
+            self.sqlite.close().await.expect("closed");
             self.postgres.close().await;
         });
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use queuert::adapter::{ChainQuery, ClaimJobs, ClaimType, NewChain, NewJob, ReapLeases, ReapType, StateAdapter};
-use queuert::{Deduplication, Fence, JobId, Payload, StateErrorKind, TypeName, WorkerId};
+use queuert::{Deduplication, Fence, JobId, Payload, RetryPolicy, StateErrorKind, TypeName, WorkerId};
 use queuert_fuzzing::{Stores, Watched, fuzz, lines, text};
 use queuert_postgres::PostgresState;
 use queuert_sqlite::SqliteState;
@@ -28,7 +28,7 @@ async fn prefix(watched: &Watched, prefix: &str) {
             assert!(plain, "{prefix:?} was taken");
             let created = state.create_chains(None, &[chain("task")]).await;
             created.expect("well").expect("not refused");
-            state.close().await;
+            state.close().await.expect("closed");
         }
         Err(error) => assert_eq!(error.kind(), StateErrorKind::Misconfigured, "{prefix:?}: {error}"),
     }
@@ -169,10 +169,7 @@ async fn values<S: StateAdapter>(state: &S, text: &str) {
     let job = &claimed.jobs[0].job;
     assert_eq!((&job.type_name, job.chain_id), (&name, created[0].id));
     assert_eq!(job.lease.as_ref().map(|lease| &lease.owner), Some(&worker));
-    let types = vec![ReapType {
-        name: name.clone(),
-        max_attempts: 5,
-    }];
+    let types = vec![ReapType::new(name.clone(), RetryPolicy::new(), Duration::from_secs(60))];
     let reaped = state.reap_leases(&ReapLeases::new(types, 10, Vec::new())).await;
     assert!(reaped.expect("well").is_empty());
     let mut query = ChainQuery::default();

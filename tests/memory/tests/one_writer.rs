@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use queuert::adapter::*;
 use queuert::memory::{MemoryConnection, MemoryState, MemoryTransaction};
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, Timestamp};
 use queuert_conformance::{Capabilities, StateFixture, state_conformance};
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
@@ -98,9 +98,15 @@ impl StateAdapter for OneWriter {
         self.store.claimed_jobs(fence).await
     }
 
-    async fn renew_leases(&self, renewals: &[RenewLease]) -> Answer<Vec<Renewal>> {
-        let _turn = self.writer.lock().await;
-        self.store.renew_leases(renewals).await
+    async fn renew_leases(&self, within: Within<'_>, renewals: &[RenewLease]) -> Answer<Vec<Renewal>> {
+        if within.is_some() {
+            return self.store.renew_leases(within, renewals).await;
+        }
+        match self.writer.try_lock() {
+            Ok(_turn) => self.store.renew_leases(None, renewals).await,
+            // Nobody can take a job meanwhile.
+            Err(_) => Ok(vec![Renewal::Busy; renewals.len()]),
+        }
     }
 
     async fn settle_jobs(&self, within: Within<'_>, settlements: &[Settlement]) -> Answer<Vec<Settled>> {
@@ -164,6 +170,10 @@ impl StateAdapter for OneWriter {
 
     async fn list_blockers(&self, within: Within<'_>, job: JobId) -> Answer<Vec<ChainRecord>> {
         self.store.list_blockers(within, job).await
+    }
+
+    async fn watermark(&self) -> Answer<Timestamp> {
+        self.store.watermark().await
     }
 }
 

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queuert::memory::{Attempt, MemoryState};
 use queuert::middleware::{LogAttempts, TraceAttempts};
-use queuert::{Client, JobTypes};
+use queuert::{Client, JobStatus, JobTypes};
+use queuert_conformance::{Fault, Faulty};
 use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -98,12 +100,26 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
     }
 }
 
+/// Which lines are written is decided once for the whole process, so the tests of this file run one after another.
+struct Alone {
+    _running: MutexGuard<'static, ()>,
+}
+
+impl Alone {
+    fn wait() -> Self {
+        static RUNNING: Mutex<()> = Mutex::new(());
+        let _running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { _running }
+    }
+}
+
 impl Capture {
     /// Captures what this thread does, down to a level.
-    fn install(level: LevelFilter) -> (Self, DefaultGuard) {
+    fn install(level: LevelFilter) -> (Self, (DefaultGuard, Alone)) {
+        let alone = Alone::wait();
         let capture = Self::default();
         let subscriber = tracing_subscriber::registry().with(capture.clone().with_filter(level));
-        (capture, tracing::subscriber::set_default(subscriber))
+        (capture, (tracing::subscriber::set_default(subscriber), alone))
     }
 
     fn lines(&self) -> Vec<Line> {
@@ -194,8 +210,14 @@ async fn levels_are_sensible() {
         .lines()
         .into_iter()
         .find(|line| line.fields.get("message").is_some_and(|text| text == "attempt failed"));
-    let fields = failed.unwrap().fields;
+    let failed = failed.unwrap();
+    let fields = failed.fields;
     assert_eq!((fields["error"].as_str(), fields["job_type"].as_str()), ("no", "work"));
+    let (span, around) = failed.spans.last().expect("it is a line of the attempt");
+    assert_eq!(
+        (span.as_str(), &around["job_id"], &around["attempt"]),
+        ("attempt", &fields["job_id"], &fields["attempt"])
+    );
     let logged: Vec<_> = capture
         .messages("queuert::attempts")
         .into_iter()
@@ -204,26 +226,148 @@ async fn levels_are_sensible() {
     assert_eq!(logged, [Level::INFO, Level::WARN, Level::INFO, Level::WARN]);
 }
 
-#[tokio::test]
+/// Half a minute without a store, with thousands of ends in hand and fifty sets of workers of two clients, is a page of lines:
+/// each cause is told once, with how often it was left out, and so is its end.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_told_once_per_cause() {
+    const SETS: usize = 50;
+    const ENDS: usize = 2_000;
+    let (capture, _guard) = Capture::install(LevelFilter::INFO);
+    let store = Faulty::new(MemoryState::new());
+    let faults = store.faults().clone();
+    let clients = [Client::new(store.clone()), Client::new(store)];
+    let client = &clients[0];
+    let failures = Arc::new(AtomicUsize::new(0));
+    for client in &clients {
+        let (mut events, counter) = (client.events(), Arc::clone(&failures));
+        tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                let failed = matches!(event, queuert::Event::StateFailed { .. });
+                counter.fetch_add(usize::from(failed), Ordering::Relaxed);
+            }
+        });
+    }
+    let worker = |client: &Client<Faulty<MemoryState>>| {
+        let process = |job: queuert::Attempt<Work, Faulty<MemoryState>>| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            job.finish(())
+        };
+        client.worker().process(process).concurrency(ENDS)
+    };
+    let chains = client.start_many((0..ENDS).map(|_| Work { fails: 0 })).await.unwrap();
+    let mut sets = vec![worker(client).start().await.unwrap()];
+    let pending = || client.list_chains().statuses([JobStatus::Pending]);
+    while !pending().await.unwrap().items.is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for set in 1..SETS {
+        sets.push(worker(&clients[set % 2]).start().await.unwrap());
+    }
+    faults.take_down(Fault::Before);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    faults.heal();
+    for chain in &chains {
+        client.wait(chain).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    for set in sets {
+        set.stop().await;
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let failed = failures.load(Ordering::Relaxed);
+    assert!(failed > 1_000, "the test is worth little with {failed} failures");
+    let lines: Vec<_> = capture
+        .lines()
+        .into_iter()
+        .filter(|line| line.target == "queuert")
+        .collect();
+    let warnings = lines.iter().filter(|line| line.level <= Level::WARN).count();
+    assert!(lines.iter().all(|line| line.fields["message"] != "lease lost"));
+    // A cause for each verb, twice a minute.
+    assert!((1..=20).contains(&warnings), "{warnings} warnings");
+    let recovered: Vec<_> = lines
+        .iter()
+        .filter(|line| line.fields["message"] == "the store answers again")
+        .collect();
+    assert!((1..=3).contains(&recovered.len()), "{recovered:?}");
+    let left_out: usize = lines
+        .iter()
+        .filter_map(|line| line.fields.get("lines_left_out")?.parse::<usize>().ok())
+        .sum();
+    assert_eq!(left_out + warnings, failed, "every failure is a line or counted in one");
+}
+
+/// A line that is dead.
+#[derive(Clone, Default)]
+struct Dead(Arc<Mutex<Vec<queuert::adapter::NoticeSender>>>);
+
+impl queuert::adapter::NotifyAdapter for Dead {
+    fn announce<'a>(
+        &'a self,
+        _: &'a [queuert::adapter::Notice],
+    ) -> queuert::adapter::BoxFuture<'a, Result<(), queuert::NotifyError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn subscribe(
+        &self,
+        _: queuert::adapter::Topic,
+    ) -> queuert::adapter::BoxFuture<'_, Result<queuert::adapter::Subscription, queuert::NotifyError>> {
+        let (sender, subscription) = queuert::adapter::Subscription::new(());
+        sender.fail("the line is dead");
+        self.0.lock().unwrap().push(sender);
+        Box::pin(std::future::ready(Ok(subscription)))
+    }
+}
+
+/// Every set of workers has two subscriptions, and all of them suffer from the same dead line, whichever client they belong to.
+#[tokio::test(start_paused = true)]
+async fn a_dead_listener_is_one_line() {
+    let (capture, _guard) = Capture::install(LevelFilter::INFO);
+    let client = || Client::builder(MemoryState::new()).notify(Dead::default()).build();
+    let clients = [client(), client()];
+    let mut sets = Vec::new();
+    for set in 0..50 {
+        let worker = clients[set % 2]
+            .worker()
+            .process(|job: Attempt<Work>| async move { job.finish(()) });
+        sets.push(worker.start().await.unwrap());
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for set in sets {
+        set.stop().await;
+    }
+    let lines = capture.lines();
+    let warnings: Vec<_> = lines.iter().filter(|line| line.level == Level::WARN).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0].fields["error"], "the line is dead");
+    let left_out = lines.iter().filter_map(|line| line.fields.get("lines_left_out"));
+    assert_eq!(left_out.collect::<Vec<_>>(), ["99"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn idle_workers_say_nothing_at_info() {
     let (capture, _guard) = Capture::install(LevelFilter::TRACE);
     let client = Client::new(MemoryState::new());
-    let worker = client
-        .worker()
-        .process(|job: Attempt<Work>| async move { job.finish(()) });
-    // It looks for jobs and for expired leases some fifty times.
+    // Each set looks for jobs and for expired leases some fifty times.
     let often = Duration::from_millis(5);
-    let workers = worker.poll_interval(often).reap_interval(often).start().await.unwrap();
+    let mut sets = Vec::new();
+    for _ in 0..50 {
+        let worker = client
+            .worker()
+            .process(|job: Attempt<Work>| async move { job.finish(()) });
+        let worker = worker.poll_interval(often).reap_interval(often);
+        sets.push(worker.start().await.unwrap());
+    }
     tokio::time::sleep(often * 50).await;
     let idle = capture.messages("queuert");
-    assert_eq!(idle, [(Level::INFO, "workers started".to_owned())]);
-    workers.stop().await;
-    let all: Vec<_> = capture
-        .messages("queuert")
-        .into_iter()
-        .map(|(_, message)| message)
-        .collect();
-    assert_eq!(all, ["workers started", "workers are stopping", "workers stopped"]);
+    assert_eq!(idle, vec![(Level::INFO, "workers started".to_owned()); 50]);
+    for set in sets {
+        set.stop().await;
+    }
+    let all = capture.messages("queuert").into_iter().map(|(_, message)| message);
+    let expected = [["workers are stopping", "workers stopped"]; 50];
+    assert_eq!(all.skip(50).collect::<Vec<_>>(), expected.as_flattened());
 }
 
 /// A subscriber that panics is code of somebody else's: the write stands.
@@ -235,6 +379,7 @@ async fn a_subscriber_that_panics_hurts_nobody() {
             assert!(event.metadata().target() != "queuert", "look at that");
         }
     }
+    let _alone = Alone::wait();
     let subscriber = tracing_subscriber::registry().with(Hysteric);
     let _guard = tracing::subscriber::set_default(subscriber);
     let client = Client::new(MemoryState::new());

@@ -33,13 +33,13 @@ pub async fn work(url: &str, directory: &Path, name: &str) -> Result<()> {
         drop(sender);
     });
     let state = connect(url).await?;
-    let notify = PostgresNotify::new(state.pool().clone());
+    let notify = PostgresNotify::new(&state);
     let log = Log::create(directory, name)?;
     let client = Client::builder(state)
         .notify(notify)
         .observability(Noted(log.clone()))
         .build();
-    client
+    let _told = client
         .worker()
         .process_all::<Jobs, _, _>(run)
         .provide(log)
@@ -49,6 +49,7 @@ pub async fn work(url: &str, directory: &Path, name: &str) -> Result<()> {
         .retry(
             RetryPolicy::new()
                 .initial(Duration::from_millis(50))
+                .maximum(Duration::from_secs(1))
                 .max_attempts(1_000_000),
         )
         // Short, so that what a killed process ran goes on while others are being killed.

@@ -70,7 +70,7 @@ pub async fn torture(cluster: &Cluster, directory: &Path, program: &Path, plan: 
     );
     tables::create(&mut cluster.connect().await).await?;
     let state = connect(&cluster.url()).await?;
-    let notify = PostgresNotify::new(state.pool().clone());
+    let notify = PostgresNotify::new(&state);
     let client = Client::builder(state).notify(notify).build();
     let mut torture = Torture {
         cluster,

@@ -60,22 +60,28 @@ const DOCTORED: [(&str, &str); 24] = [
     (
         "every chain ends",
         "CREATE TEMP TABLE gone AS SELECT * FROM queuert.result WHERE final LIMIT 1;
-         INSERT INTO queuert.ready SELECT scheduled_at, scheduled_at, j.type_id, attempt, claims, j.priority, false, id,
-             started_at, settled_fence FROM gone JOIN queuert.job j USING (id);
+         INSERT INTO queuert.ready (rank, scheduled_at, type_id, attempt, claims, priority, awaited, id, started_at,
+             settled_fence)
+         SELECT scheduled_at, scheduled_at, j.type_id, attempt, claims, j.priority, false, id, started_at, settled_fence
+             FROM gone JOIN queuert.job j USING (id);
          DELETE FROM queuert.result WHERE id = (SELECT id FROM gone)",
     ),
     (
         "every chain ends",
         "CREATE TEMP TABLE gone AS SELECT * FROM queuert.result WHERE final LIMIT 1;
-         INSERT INTO queuert.running SELECT ended_at, scheduled_at, started_at, j.type_id, attempt, claims, j.priority,
-             false, id, gen_random_uuid(), 'nobody', NULL, j.keyed, j.chain_type_id, j.chain_created_at FROM gone JOIN queuert.job j USING (id);
+         INSERT INTO queuert.running (leased_until, scheduled_at, started_at, type_id, attempt, claims, priority, awaited,
+             id, fence, owner, keyed, chain_type_id, chain_created_at)
+         SELECT ended_at, scheduled_at, started_at, j.type_id, attempt, claims, j.priority, false, id, gen_random_uuid(),
+             'nobody', j.keyed, j.chain_type_id, j.chain_created_at FROM gone JOIN queuert.job j USING (id);
          DELETE FROM queuert.result WHERE id = (SELECT id FROM gone)",
     ),
     (
         "every chain ends",
         "CREATE TEMP TABLE gone AS SELECT * FROM queuert.result WHERE final LIMIT 1;
-         INSERT INTO queuert.stopped SELECT ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, claims, 4,
-             false, id, started_at, settled_fence FROM gone;
+         INSERT INTO queuert.stopped (ended_at, chain_created_at, scheduled_at, type_id, chain_type_id, attempt, claims,
+             status, awaited, id, started_at, settled_fence)
+         SELECT ended_at, g.chain_created_at, scheduled_at, j.type_id, g.chain_type_id, attempt, claims, 4, false, id,
+             started_at, settled_fence FROM gone g JOIN queuert.job j USING (id);
          DELETE FROM queuert.result WHERE id = (SELECT id FROM gone)",
     ),
     (
@@ -231,7 +237,9 @@ async fn doctored_attempt(cluster: &Cluster, logs: &Path, copy: &str) {
     reaped.push((process.clone(), format!("reaped {job} {process}-1")));
     assert_eq!(broken(copy, &reaped).await, <[&str; 0]>::default(), "its lease expired");
 
-    let stored = format!("INSERT INTO queuert.failure VALUES (1, 1, '{job}', 'the lease of worker nobody expired')");
+    let stored = format!(
+        "INSERT INTO queuert.failure (at, attempt, id, message) VALUES (1, 1, '{job}', 'the lease of worker nobody expired')"
+    );
     run(copy, &stored).await;
     assert_eq!(broken(copy, &lines).await, <[&str; 0]>::default(), "the store tells");
 }

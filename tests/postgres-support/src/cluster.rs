@@ -18,7 +18,7 @@ pub struct Cluster {
     user: ServerUser,
     // In this order: the server ends before its directory.
     _guard: Guard,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// How a server is shut down.
@@ -77,10 +77,7 @@ impl ClusterOptions {
         let below = self.below.unwrap_or_else(std::env::temp_dir);
         let directory = user.directory(&below).await;
         let data = directory.path().join("data");
-        let guard = user.at_the_end(
-            r#""$1" -D "$2" -m immediate stop; rm -rf "$3""#,
-            &[&binaries.join("pg_ctl"), &data, directory.path()],
-        );
+        let guard = ending(&user, &binaries, &data, directory.path());
         let mut initdb = user.command(binaries.join("initdb"));
         initdb
             .arg("-D")
@@ -95,21 +92,15 @@ impl ClusterOptions {
         for (name, value) in &self.settings {
             configuration.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
         }
-        // As the server's user, to whom the file belongs.
-        let mut append = user.command("sh");
-        append
-            .args(["-c", r#"printf %s "$2" >> "$1/postgresql.conf""#, "append"])
-            .arg(&data)
-            .arg(configuration);
-        must(append, "the configuration cannot be written").await;
         let cluster = Cluster {
             port,
             binaries,
             data,
             user,
             _guard: guard,
-            _directory: directory,
+            directory,
         };
+        cluster.append("postgresql.conf", &configuration).await;
         cluster.start().await;
         cluster
     }
@@ -275,6 +266,115 @@ impl Cluster {
             .expect("the server reads its configuration again");
     }
 
+    /// Starts a hot standby: a copy of this server that follows it through this port. Returns when it answers and receives
+    /// what this server writes. With `synchronous` this server waits, from now on, for the standby to have written a commit
+    /// before it acknowledges the commit.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, or does not follow within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves no standby behind; this server may wait for one.
+    pub async fn standby(&self, through: u16, synchronous: bool) -> Self {
+        let below = self.directory.path().parent().expect("it lies below another one");
+        let directory = self.user.directory(below).await;
+        let data = directory.path().join("data");
+        let guard = ending(&self.user, &self.binaries, &data, directory.path());
+        let mut backup = self.user.command(self.binaries.join("pg_basebackup"));
+        backup
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-U",
+                "postgres",
+                "-X",
+                "stream",
+                "-c",
+                "fast",
+                "--no-sync",
+            ])
+            .args(["-p", &self.port.to_string()])
+            .arg("-D")
+            .arg(&data);
+        must(backup, "the server cannot be copied").await;
+        let standby = Self {
+            port: free_port().await,
+            binaries: self.binaries.clone(),
+            data,
+            user: self.user.clone(),
+            _guard: guard,
+            directory,
+        };
+        let configuration = format!(
+            "port = {}\nhot_standby = on\n\
+             primary_conninfo = 'host=127.0.0.1 port={through} user=postgres application_name=standby'\n",
+            standby.port
+        );
+        standby.append("postgresql.conf", &configuration).await;
+        standby.append("standby.signal", "").await;
+        standby.start().await;
+        let mut connection = self.connect().await;
+        if synchronous {
+            for statement in [
+                "ALTER SYSTEM SET synchronous_standby_names = 'standby'",
+                "SELECT pg_reload_conf()",
+            ] {
+                connection
+                    .execute(statement)
+                    .await
+                    .expect("a superuser can change the configuration");
+            }
+        }
+        let follows = "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' \
+                       AND (sync_state = 'sync') = $1)";
+        let following = async {
+            while !sqlx::query_scalar::<_, bool>(follows)
+                .bind(synchronous)
+                .fetch_one(&mut connection)
+                .await
+                .expect("the private server answers")
+            {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, following)
+            .await
+            .expect("the standby follows");
+        standby
+    }
+
+    /// Promotes a standby, at the port of the server that it has followed, which must be down: its clients come here when
+    /// they connect again. Returns when it accepts writes.
+    ///
+    /// # Panics
+    ///
+    /// If it does not within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the standby running or not, promoted or not.
+    pub async fn take_over(&mut self, port: u16) {
+        self.stop(Shutdown::Fast).await;
+        self.port = port;
+        self.append("postgresql.conf", &format!("port = {port}\n")).await;
+        self.start().await;
+        let mut promote = self.control();
+        promote.args(["-w", "promote"]);
+        must(promote, "the standby cannot be promoted").await;
+    }
+
+    /// Appends to a file of the server, as its user, to whom the file belongs.
+    async fn append(&self, file: &str, text: &str) {
+        let mut append = self.user.command("sh");
+        append
+            .args(["-c", r#"printf %s "$2" >> "$1""#, "append"])
+            .arg(self.data.join(file))
+            .arg(text);
+        must(append, "the configuration cannot be written").await;
+    }
+
     fn control(&self) -> tokio::process::Command {
         let mut command = self.user.command(self.binaries.join("pg_ctl"));
         command
@@ -283,4 +383,12 @@ impl Cluster {
             .args(["-t", &PATIENCE.as_secs().to_string()]);
         command
     }
+}
+
+/// Ends a server and removes its directory when this process ends, or the guard is dropped.
+fn ending(user: &ServerUser, binaries: &std::path::Path, data: &std::path::Path, directory: &std::path::Path) -> Guard {
+    user.at_the_end(
+        r#""$1" -D "$2" -m immediate stop; rm -rf "$3""#,
+        &[&binaries.join("pg_ctl"), data, directory],
+    )
 }

@@ -3,7 +3,7 @@
 //! - [`server_url`]: the server that all tests share, each in a schema of its own.
 //! - [`Cluster`]: a private server, to be restarted, crashed, made read-only.
 //! - [`Proxy`]: a network in between that is slow, breaks, or only seems to be there.
-//! - [`PgBouncer`]: a pooler in transaction mode.
+//! - [`PgBouncer`]: a pooler, in transaction mode or any other.
 //!
 //! All of it ends with the value that stands for it, and also when the test process is killed. Failures to set something
 //! up are panics that say what to do: a test cannot go on without it.
@@ -13,7 +13,7 @@ mod cluster;
 mod guard;
 mod proxy;
 
-pub use bouncer::PgBouncer;
+pub use bouncer::{PgBouncer, PgBouncerOptions};
 pub use cluster::{Cluster, ClusterOptions, Shutdown};
 pub use proxy::Proxy;
 

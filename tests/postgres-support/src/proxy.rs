@@ -19,6 +19,8 @@ pub struct Proxy {
 
 #[derive(Clone, Copy, Debug)]
 struct Weather {
+    /// The port that new connections lead to.
+    server: u16,
     /// How many connections were made so far; that is also the number of the next one.
     accepted: usize,
     /// Connections with lower numbers are cut.
@@ -46,6 +48,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("there is a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
         let weather = Arc::new(watch::Sender::new(Weather {
+            server,
             accepted: 0,
             cut_below: 0,
             abandoned_below: 0,
@@ -53,7 +56,7 @@ impl Proxy {
             refusing: false,
             delay: Duration::ZERO,
         }));
-        let accepting = tokio::spawn(accept(listener, server, Arc::clone(&weather)));
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&weather)));
         Self {
             port,
             weather,
@@ -99,6 +102,14 @@ impl Proxy {
         });
     }
 
+    /// Cuts all connections that are there, and leads new ones to another port: as after a failover.
+    pub fn lead_to(&self, server: u16) {
+        self.weather.send_modify(|weather| {
+            weather.server = server;
+            weather.cut_below = weather.accepted;
+        });
+    }
+
     /// Holds everything up for this long, in either direction.
     pub fn delay(&self, delay: Duration) {
         self.weather.send_modify(|weather| weather.delay = delay);
@@ -112,7 +123,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: u16, weather: Arc<watch::Sender<Weather>>) {
+async fn accept(listener: TcpListener, weather: Arc<watch::Sender<Weather>>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let mut number = 0;
@@ -123,6 +134,7 @@ async fn accept(listener: TcpListener, server: u16, weather: Arc<watch::Sender<W
         if weather.borrow().refusing {
             continue;
         }
+        let server = weather.borrow().server;
         connections.spawn(carry(client, server, number, weather.subscribe()));
         while connections.try_join_next().is_some() {}
     }

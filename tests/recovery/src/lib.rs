@@ -12,7 +12,7 @@ use queuert::JobTypes;
 use serde::{Deserialize, Serialize};
 
 pub use process::Process;
-pub use worker::{Role, work};
+pub use worker::{RETRY, Role, work};
 
 /// What can go wrong here.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -9,7 +9,7 @@ use queuert_recovery::{Role, work};
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [store, role] = arguments.as_slice() else {
-        eprintln!("usage: recovery <store> finishes|hangs");
+        eprintln!("usage: recovery <store> finishes|hangs|writes|aborts");
         return ExitCode::from(2);
     };
     match work(store, Role::named(role)).await {

@@ -26,6 +26,13 @@ impl Process {
     ///
     /// A dropped future leaves no process.
     pub async fn start(program: &str, store: &str, role: Role) -> Self {
+        let mut process = Self::spawn(program, store, role);
+        process.says("started").await;
+        process
+    }
+
+    /// The same without waiting for anything: it may say that it runs a job before it says that it has started.
+    pub fn spawn(program: &str, store: &str, role: Role) -> Self {
         let mut child = Command::new(program)
             .args([store, role.name()])
             .stdin(Stdio::piped())
@@ -35,13 +42,11 @@ impl Process {
             .expect("the program can be started");
         let input = child.stdin.take().expect("it has an input");
         let output = child.stdout.take().expect("it has an output");
-        let mut process = Self {
+        Self {
             child,
             input,
             output: BufReader::new(output).lines(),
-        };
-        process.says("started").await;
-        process
+        }
     }
 
     /// The operating system's number.
@@ -85,6 +90,18 @@ impl Process {
     /// A dropped future leaves no process.
     pub async fn kill(mut self) {
         self.child.kill().await.expect("it can be killed");
+    }
+
+    /// Waits until it has died of its job.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves no process.
+    pub async fn dies(mut self) {
+        let status = tokio::time::timeout(PATIENCE, self.child.wait())
+            .await
+            .expect("it dies of its job");
+        assert!(!status.expect("it can be waited for").success(), "it ended well");
     }
 
     /// Any other signal, such as `STOP`.

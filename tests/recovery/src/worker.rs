@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use queuert::adapter::{NotifyAdapter, StateAdapter};
-use queuert::{Attempt, Client, Event, LeaseSettings};
+use queuert::{Attempt, Client, Event, LeaseSettings, RetryPolicy};
 use queuert_postgres::{PostgresNotify, PostgresState};
 use queuert_sqlite::{SqliteNotify, SqliteState};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -15,6 +15,12 @@ use crate::{Ended, Result, Task};
 /// Nobody waits for the end of such a lease.
 const LEASE: Duration = Duration::from_secs(600);
 
+/// Short, for those who are to lose a lease by its end.
+const SHORT_LEASE: Duration = Duration::from_secs(3);
+
+/// How failures are retried, a crash included.
+pub const RETRY: RetryPolicy = RetryPolicy::new().initial(Duration::from_millis(200)).jitter(0.0);
+
 /// What a process does with its jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -22,6 +28,10 @@ pub enum Role {
     Finishes,
     /// Ends them when it is told to, with a line on its standard input.
     Hangs,
+    /// Writes their ends in a transaction, and commits when it is told to. Its leases are short.
+    Writes,
+    /// Dies of them at once.
+    Aborts,
 }
 
 impl Role {
@@ -29,6 +39,8 @@ impl Role {
     pub fn named(name: &str) -> Self {
         match name {
             "hangs" => Self::Hangs,
+            "writes" => Self::Writes,
+            "aborts" => Self::Aborts,
             _ => Self::Finishes,
         }
     }
@@ -36,6 +48,8 @@ impl Role {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Hangs => "hangs",
+            Self::Writes => "writes",
+            Self::Aborts => "aborts",
             Self::Finishes => "finishes",
         }
     }
@@ -58,7 +72,7 @@ pub async fn work(store: &str, role: Role) -> Result<()> {
     };
     if store.starts_with("postgres:") {
         let state = PostgresState::connect(store).await?;
-        let notify = PostgresNotify::new(state.pool().clone());
+        let notify = PostgresNotify::new(&state);
         run(state, (!quiet).then_some(notify), role).await
     } else {
         let state = SqliteState::open(store).await?;
@@ -89,18 +103,33 @@ async fn run<S: StateAdapter>(state: S, notify: Option<impl NotifyAdapter>, role
         .process(move |job: Attempt<Task, S>| {
             let mut finish = finish.clone();
             async move {
-                tell(&format!("running {}", job.n));
-                // An error: nobody will tell any more, and the process is about to end.
-                let _ = finish.wait_for(|finish| *finish).await;
+                let n = job.n;
+                tell(&format!("running {n}"));
+                if role == Role::Aborts {
+                    std::process::abort();
+                }
                 let ended = Ended {
                     attempt: job.number(),
                     process: std::process::id(),
                     error: job.last_error().map(|error| error.message.clone()),
                 };
+                // An error: nobody will tell any more, and the process is about to end.
+                if role == Role::Writes {
+                    let written = job.begin().await?.finish(ended).await?;
+                    tell(&format!("written {n}"));
+                    let _ = finish.wait_for(|finish| *finish).await;
+                    return Ok(written);
+                }
+                let _ = finish.wait_for(|finish| *finish).await;
                 job.finish(ended)
             }
         })
-        .lease(LeaseSettings::of(LEASE))
+        .lease(LeaseSettings::of(if role == Role::Writes {
+            SHORT_LEASE
+        } else {
+            LEASE
+        }))
+        .retry(RETRY)
         .start()
         .await?;
     tell("started");

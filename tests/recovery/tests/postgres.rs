@@ -7,7 +7,7 @@ use std::time::Duration;
 use postgres_support::{Cluster, Proxy, Shutdown};
 use queuert::{JobStatus, Started};
 use queuert_postgres::{Client, PostgresState};
-use queuert_recovery::{Ended, Process, Role, Task};
+use queuert_recovery::{Ended, Process, RETRY, Role, Task};
 use tokio::time::Instant;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_recovery");
@@ -125,14 +125,66 @@ async fn killed(store: impl Fn(&Cluster) -> String, name: &str) {
 }
 
 #[tokio::test]
-async fn the_jobs_of_a_killed_process_run_again_at_once() {
+async fn the_jobs_of_a_killed_process_run_again_after_their_backoff() {
     killed(Cluster::url, "").await;
 }
 
 /// Without a listener, the lifeline is a session of its own.
 #[tokio::test]
-async fn the_jobs_of_a_killed_process_without_a_listener_run_again_at_once() {
+async fn the_jobs_of_a_killed_process_without_a_listener_do_too() {
     killed(|cluster| format!("quiet+{}", cluster.url()), " without wake-ups").await;
+}
+
+/// The first thing that it does is the last: nobody has heard of it before.
+#[tokio::test]
+async fn the_job_of_a_process_that_dies_with_its_first_one_runs_again_after_its_backoff() {
+    let queue = Queue::new().await;
+    let survivor = queue.process(Role::Finishes).await;
+    for (n, prefix) in [(1, ""), (2, "quiet+")] {
+        survivor.signal("STOP").await;
+        // The job is there first, so it is begun in the first moment of the process.
+        let chain = queue.start(n).await;
+        let store = format!("{prefix}{}", queue.cluster.url());
+        let mut victim = Process::spawn(PROGRAM, &store, Role::Hangs);
+        victim.says(&format!("running {n}")).await;
+        victim.kill().await;
+        survivor.signal("CONT").await;
+        let end = queue.end(&chain).await;
+        assert_eq!((end.attempt, end.process), (2, survivor.id()));
+        let error = end.error.expect("the death is stored");
+        assert!(error.contains("died"), "{error}");
+    }
+}
+
+/// A job that kills its process, and a supervisor that starts it again at once: the attempts are as far apart as after any
+/// other failure.
+#[tokio::test]
+async fn a_job_that_kills_its_process_backs_off() {
+    let queue = Queue::new().await;
+    let chain = queue.start(1).await;
+    let mut died_at = None;
+    for attempt in 1..=4_u32 {
+        Process::spawn(PROGRAM, &queue.cluster.url(), Role::Aborts).dies().await;
+        let jobs = queue.client.list_jobs().await.expect("the store is well").items;
+        let job = jobs.first().expect("there is one");
+        assert_eq!(job.attempt, attempt, "one attempt for each process");
+        let started_at = job.started_at.expect("it was claimed");
+        let error = job.last_error.as_ref();
+        if let Some(delay) = attempt.checked_sub(1).filter(|before| *before > 0) {
+            let error = error.expect("the death is stored");
+            assert!(error.message.contains("died"), "{}", error.message);
+            let waited = started_at.saturating_duration_since(error.at);
+            assert!(
+                waited >= RETRY.delay_after(delay),
+                "attempt {attempt} came after {waited:?}"
+            );
+            assert!(Some(error.at) > died_at, "each death is told once");
+        }
+        died_at = Some(started_at);
+    }
+    let survivor = queue.process(Role::Finishes).await;
+    let end = queue.end(&chain).await;
+    assert_eq!((end.attempt, end.process), (5, survivor.id()));
 }
 
 /// The usual end of a process: it is killed, and started again some time later.
@@ -201,6 +253,72 @@ async fn a_process_that_is_cut_off_loses_its_jobs_and_its_result() {
     proxy.refuse(false);
     // The processor had returned, or was told before it could.
     let said = cut_off.says("ended").await;
+    assert!(!said.contains("Finished"), "{said}");
+    assert_eq!(queue.end(&chain).await, end);
+}
+
+/// Its lifeline is cut, and the server has no other connection for it: it says over those it has that it lives.
+#[tokio::test]
+async fn a_process_that_gets_no_other_lifeline_keeps_its_jobs() {
+    let queue = Queue::new().await;
+    let mut watch = queue.cluster.connect().await;
+    let run = "CREATE ROLE limited LOGIN; GRANT ALL ON SCHEMA queuert TO limited; \
+               GRANT ALL ON ALL TABLES IN SCHEMA queuert TO limited; GRANT ALL ON ALL SEQUENCES IN SCHEMA queuert TO limited";
+    sqlx::raw_sql(run).execute(&mut watch).await.expect("a superuser may");
+    let url = format!("postgres://limited@127.0.0.1:{}/postgres", queue.cluster.port());
+    for (n, store) in [url.clone(), format!("quiet+{url}")].iter().enumerate() {
+        let n = u32::try_from(n).expect("a small number") * 2;
+        let mut process = Process::start(PROGRAM, store, Role::Hangs).await;
+        let kept = queue.start_in(n, &mut process).await;
+        let cut = "ALTER ROLE limited CONNECTION LIMIT 0; SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l \
+                   JOIN pg_stat_activity AS a USING (pid) WHERE l.locktype = 'advisory' AND a.usename = 'limited'";
+        sqlx::raw_sql(cut).execute(&mut watch).await.expect("a superuser may");
+        queue.somebody_else_dies(n + 1).await;
+        queue.assert_running(&kept).await;
+        process.finish().await;
+        let end = queue.end(&kept).await;
+        assert_eq!((end.attempt, end.process), (1, process.id()));
+        let free = "ALTER ROLE limited CONNECTION LIMIT -1";
+        sqlx::raw_sql(free).execute(&mut watch).await.expect("a superuser may");
+    }
+}
+
+/// Between the end of its job, which it has written, and the commit.
+#[tokio::test]
+async fn a_process_that_is_frozen_before_it_commits_loses_its_job_with_its_lease() {
+    let queue = Queue::new().await;
+    let mut frozen = queue.process(Role::Writes).await;
+    let chain = queue.start(1).await;
+    frozen.says("written 1").await;
+    frozen.signal("STOP").await;
+    let mut survivor = queue.process(Role::Finishes).await;
+    let said = survivor.says("reaped").await;
+    assert!(said.ends_with("LeaseExpired"), "{said}");
+    let end = queue.end(&chain).await;
+    assert_eq!((end.attempt, end.process), (2, survivor.id()));
+    frozen.signal("CONT").await;
+    frozen.finish().await;
+    let said = frozen.says("ended").await;
+    assert!(!said.contains("Finished"), "{said}");
+    assert_eq!(queue.end(&chain).await, end);
+}
+
+/// The same when its machine has vanished, or the network passes nothing on and closes nothing.
+#[tokio::test]
+async fn a_process_that_vanishes_before_it_commits_loses_its_job_with_its_lease() {
+    let queue = Queue::new().await;
+    let proxy = Proxy::to(queue.cluster.port()).await;
+    let url = format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port());
+    let mut vanished = Process::start(PROGRAM, &url, Role::Writes).await;
+    let chain = queue.start(1).await;
+    vanished.says("written 1").await;
+    proxy.freeze(true);
+    let survivor = queue.process(Role::Finishes).await;
+    let end = queue.end(&chain).await;
+    assert_eq!((end.attempt, end.process), (2, survivor.id()));
+    vanished.finish().await;
+    proxy.freeze(false);
+    let said = vanished.says("ended").await;
     assert!(!said.contains("Finished"), "{said}");
     assert_eq!(queue.end(&chain).await, end);
 }

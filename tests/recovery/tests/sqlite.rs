@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use queuert::{JobStatus, Started};
-use queuert_recovery::{Ended, Process, Role, Task};
+use queuert_recovery::{Ended, Process, RETRY, Role, Task};
 use queuert_sqlite::{Client, SqliteNotify, SqliteState};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -30,9 +30,13 @@ impl Queue {
         Self { directory, client }
     }
 
-    async fn process(&self, role: Role) -> Process {
+    fn path(&self) -> String {
         let path = self.directory.path().join("app.db");
-        Process::start(PROGRAM, path.to_str().expect("the path is text"), role).await
+        path.to_str().expect("the path is text").to_owned()
+    }
+
+    async fn process(&self, role: Role) -> Process {
+        Process::start(PROGRAM, &self.path(), role).await
     }
 
     /// A chain whose job runs in this process.
@@ -65,7 +69,7 @@ fn alive_files(directory: &Path) -> usize {
 /// The time is printed and not asserted on: passing at all takes a store that knows, because the lease lasts for ten
 /// minutes, and the next sweep would come after fifteen seconds and find nothing.
 #[tokio::test]
-async fn the_jobs_of_a_killed_process_run_again_at_once() {
+async fn the_jobs_of_a_killed_process_run_again_after_their_backoff() {
     let queue = Queue::new().await;
     for n in 0..5 {
         let mut victim = queue.process(Role::Hangs).await;
@@ -83,6 +87,37 @@ async fn the_jobs_of_a_killed_process_run_again_at_once() {
         survivor.kill().await;
     }
     assert!(queue.files() <= 2, "what the dead have left is cleaned up");
+}
+
+/// A job that kills its process, and a supervisor that starts it again at once: the attempts are as far apart as after any
+/// other failure.
+#[tokio::test]
+async fn a_job_that_kills_its_process_backs_off() {
+    let queue = Queue::new().await;
+    let chain = queue.client.start(Task { n: 1 }).await.expect("the chain starts");
+    let mut died_at = None;
+    for attempt in 1..=4_u32 {
+        Process::spawn(PROGRAM, &queue.path(), Role::Aborts).dies().await;
+        let jobs = queue.client.list_jobs().await.expect("the store is well").items;
+        let job = jobs.first().expect("there is one");
+        assert_eq!(job.attempt, attempt, "one attempt for each process");
+        let started_at = job.started_at.expect("it was claimed");
+        let error = job.last_error.as_ref();
+        if let Some(delay) = attempt.checked_sub(1).filter(|before| *before > 0) {
+            let error = error.expect("the death is stored");
+            assert!(error.message.contains("died"), "{}", error.message);
+            let waited = started_at.saturating_duration_since(error.at);
+            assert!(
+                waited >= RETRY.delay_after(delay),
+                "attempt {attempt} came after {waited:?}"
+            );
+            assert!(Some(error.at) > died_at, "each death is told once");
+        }
+        died_at = Some(started_at);
+    }
+    let survivor = queue.process(Role::Finishes).await;
+    let end = queue.end(&chain).await;
+    assert_eq!((end.attempt, end.process), (5, survivor.id()));
 }
 
 /// The usual end of a process: it is killed, and started again some time later.

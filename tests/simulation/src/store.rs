@@ -6,7 +6,7 @@ use queuert::adapter::{
     Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::memory::MemoryConnection;
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError};
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, Timestamp};
 
 use crate::connection::{SimulatedConnection, SimulatedTransaction, aborted};
 use crate::model::Fact;
@@ -197,8 +197,31 @@ impl StateAdapter for Simulated {
         self.call("claimed", self.0.memory().claimed_jobs(fence), |_| {}).await
     }
 
-    async fn renew_leases(&self, renewals: &[RenewLease]) -> Result<Vec<Renewal>, StateError> {
-        self.call("renew", self.0.memory().renew_leases(renewals), |results| {
+    async fn renew_leases(
+        &self,
+        within: Option<&mut SimulatedConnection>,
+        renewals: &[RenewLease],
+    ) -> Result<Vec<Renewal>, StateError> {
+        if let Some(connection) = within {
+            return connection
+                .statement("renew", async |connection| {
+                    let inner = Some(&mut *connection.inner);
+                    let results = self.0.memory().renew_leases(inner, renewals).await?;
+                    for (renewal, result) in renewals.iter().zip(&results) {
+                        if let Renewal::Renewed(until) = result {
+                            self.0.count("renewal in a transaction");
+                            connection.did(Fact::Renewed {
+                                job: renewal.job,
+                                fence: renewal.fence,
+                                until: *until,
+                            });
+                        }
+                    }
+                    Ok(results)
+                })
+                .await;
+        }
+        self.call("renew", self.0.memory().renew_leases(None, renewals), |results| {
             for (renewal, result) in renewals.iter().zip(results) {
                 match result {
                     Renewal::Renewed(until) => self.did(Fact::Renewed {
@@ -393,5 +416,9 @@ impl StateAdapter for Simulated {
     ) -> Result<Vec<ChainRecord>, StateError> {
         let run = async |within: Option<&mut MemoryConnection>| self.0.memory().list_blockers(within, job).await;
         self.call_within("list blockers", within, run, |_| Vec::new()).await
+    }
+
+    async fn watermark(&self) -> Result<Timestamp, StateError> {
+        self.call("watermark", self.0.memory().watermark(), |_| {}).await
     }
 }

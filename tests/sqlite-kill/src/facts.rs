@@ -66,7 +66,7 @@ impl Facts {
             }
         }
         let chains = all_chains(&client).await?;
-        client.state().close().await;
+        client.state().close().await?;
 
         let facts = Self {
             integrity,

@@ -58,7 +58,7 @@ pub(crate) async fn work(directory: &Path, sabotage: Sabotage) -> Result<()> {
             }
         }
     });
-    client
+    let _told = client
         .worker()
         .process_all::<Jobs, _, _>(run)
         .provide(sabotage)
@@ -67,6 +67,7 @@ pub(crate) async fn work(directory: &Path, sabotage: Sabotage) -> Result<()> {
         .retry(
             RetryPolicy::new()
                 .initial(Duration::from_millis(20))
+                .maximum(Duration::from_secs(1))
                 .max_attempts(1_000_000),
         )
         // Short, so that what a killed process ran goes on while others are being killed.
@@ -74,7 +75,7 @@ pub(crate) async fn work(directory: &Path, sabotage: Sabotage) -> Result<()> {
         .run_until(stop)
         .await?;
     listener.abort();
-    client.state().close().await;
+    client.state().close().await?;
     Ok(())
 }
 
@@ -98,7 +99,7 @@ pub(crate) async fn enqueue(directory: &Path, name: &str, seed: u64) -> Result<(
             () = tokio::time::sleep(pause) => enqueuer.one_round().await?,
         }
     }
-    enqueuer.client.state().close().await;
+    enqueuer.client.state().close().await?;
     Ok(())
 }
 

@@ -265,7 +265,7 @@ impl Torture {
                 (open, since) = (now, Instant::now());
             }
         }
-        client.state().close().await;
+        client.state().close().await?;
         println!(
             "afterwards {at_first}{} chains were open, and ended within {:.1} s",
             if at_first == PAGE { " or more" } else { "" },

@@ -204,8 +204,8 @@ impl Facts {
             ["failed" | "error", ..] => self.failures.push(line.clone()),
             ["broken", ..] => self.broken.push(words.join(" ")),
             [
-                "born" | "froze" | "thawed" | "skewed" | "restarted" | "accepting" | "ended-sessions" | "network"
-                | "snapshot" | "finding",
+                "born" | "froze" | "thawed" | "skewed" | "restarted" | "accepting" | "ended-sessions" | "refused"
+                | "network" | "snapshot" | "finding" | "failed-over",
                 ..,
             ] => {}
             [what, chain] => self.noted.entry(chain.parse()?).or_default().push((*what).to_owned()),
@@ -227,6 +227,12 @@ impl Facts {
     /// Whether answers of the store may have been lost, so that something is done and nobody knows.
     pub(crate) fn loses_answers(&self) -> bool {
         self.faults.iter().any(|fault| fault.excuses_failures())
+    }
+
+    /// Whether the store may have forgotten what it had acknowledged. It then is as it was at some earlier moment: its tables
+    /// agree with each other, and may disagree with the logs.
+    pub(crate) fn forgets(&self) -> bool {
+        self.faults.iter().any(|fault| fault.forgets())
     }
 
     pub(crate) fn history(&self, chain: ChainId) -> String {

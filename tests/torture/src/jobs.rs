@@ -14,7 +14,7 @@ macro_rules! inputs {
 
 inputs!(
     Single, Fork, Left, Right, Gather, Root, Spread, Collect, Keyed, Staged, Slow, Transfer, Approval, Contested,
-    Doomed, Failing, Panicking, Hanging, Canary
+    Doomed, Failing, Panicking, Hanging, Canary, Recent, Newer
 );
 
 /// A step of a long chain, which is a loop.
@@ -86,6 +86,22 @@ pub(crate) enum Canaries {
     Canary(Canary),
 }
 
+/// A type that is new when the server dies: a standby that lags behind has never heard of it. Run by processes of their own,
+/// which were there before and are not told.
+#[derive(JobTypes)]
+pub(crate) enum RecentJobs {
+    /// Odd ones take long enough for whoever runs them to be killed meanwhile.
+    #[job(entry, output = u64)]
+    Recent(Recent),
+}
+
+/// A type that nobody has heard of before the standby has taken over, and the process of the version that brings it.
+#[derive(JobTypes)]
+pub(crate) enum NewerJobs {
+    #[job(entry, output = u64)]
+    Newer(Newer),
+}
+
 /// What every input carries.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Number {
@@ -120,6 +136,14 @@ pub(crate) fn length(n: u64) -> u64 {
 /// What a chain that starts with `n` ends with, unless it adds up others.
 pub(crate) fn result(n: u64) -> u64 {
     n * 2 + 1
+}
+
+/// The same by the type of the job that ends it: a `Newer` that was run as something else is seen.
+pub(crate) fn result_of(type_name: &str, n: u64) -> u64 {
+    match type_name {
+        "newer" => result(n) + 1_000_000,
+        _ => result(n),
+    }
 }
 
 /// What the output is if it was completed from outside.

@@ -16,6 +16,7 @@ use crate::Result;
 use crate::jobs::Doomed;
 use crate::plan::USAGE;
 use crate::store::{Store, tables};
+use crate::torture::Role;
 use crate::work::Orders;
 
 /// The fleet.
@@ -42,7 +43,7 @@ impl Fleet {
     async fn start() -> Result<Self> {
         let cluster = ClusterOptions::default().start().await;
         let state = <PostgresState as Store>::open(&cluster.url()).await?;
-        let notify = PostgresNotify::new(state.pool().clone());
+        let notify = PostgresNotify::new(&state);
         let client = Client::builder(state).notify(notify).build();
         let mut tx = client.begin().await?;
         tables::create::<PostgresState>(&mut tx).await?;
@@ -68,7 +69,7 @@ impl Fleet {
                 workers: WORKERS,
                 lease: Duration::from_secs(30),
                 poll: Duration::from_secs(5),
-                sentry: false,
+                role: Role::Working,
             };
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("work").arg(serde_json::to_string(&orders)?);

@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Crash,
     /// Sessions are ended by the server.
     Connections,
+    /// The database accepts no connections for a while, and the sessions end: as after a mistake with its rights.
+    Login,
     /// The network delays, cuts, and forgets connections without closing them.
     Network,
     /// Listeners lose their connection, and what is announced meanwhile.
@@ -41,22 +43,29 @@ pub(crate) enum Fault {
     Disk,
     /// Wake-ups are lost and doubled.
     WakeUps,
+    /// The server dies, and a standby that has all of its acknowledged commits takes its place.
+    Failover,
+    /// The server dies, and a standby that lags behind takes its place: what was acknowledged last is gone.
+    LossyFailover,
 }
 
 impl Fault {
     /// All of them.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Kill,
         Self::Freeze,
         Self::Restart,
         Self::Crash,
         Self::Connections,
+        Self::Login,
         Self::Network,
         Self::Deaf,
         Self::Clock,
         Self::Snapshot,
         Self::Disk,
         Self::WakeUps,
+        Self::Failover,
+        Self::LossyFailover,
     ];
 
     /// Its name on the command line and in the report.
@@ -67,12 +76,15 @@ impl Fault {
             Self::Restart => "restart",
             Self::Crash => "crash",
             Self::Connections => "connections",
+            Self::Login => "login",
             Self::Network => "network",
             Self::Deaf => "deaf",
             Self::Clock => "clock",
             Self::Snapshot => "snapshot",
             Self::Disk => "disk",
             Self::WakeUps => "wake-ups",
+            Self::Failover => "failover",
+            Self::LossyFailover => "lossy-failover",
         }
     }
 
@@ -82,7 +94,14 @@ impl Fault {
             Database::Postgres => true,
             Database::Sqlite => !matches!(
                 self,
-                Self::Restart | Self::Crash | Self::Connections | Self::Network | Self::Deaf
+                Self::Restart
+                    | Self::Crash
+                    | Self::Connections
+                    | Self::Login
+                    | Self::Network
+                    | Self::Deaf
+                    | Self::Failover
+                    | Self::LossyFailover
             ),
         }
     }
@@ -91,8 +110,26 @@ impl Fault {
     pub(crate) const fn excuses_failures(self) -> bool {
         matches!(
             self,
-            Self::Freeze | Self::Restart | Self::Crash | Self::Connections | Self::Network | Self::Disk
+            Self::Freeze
+                | Self::Restart
+                | Self::Crash
+                | Self::Connections
+                | Self::Login
+                | Self::Network
+                | Self::Disk
+                | Self::Failover
+                | Self::LossyFailover
         )
+    }
+
+    /// Whether the store may forget what it has acknowledged because of it.
+    pub(crate) const fn forgets(self) -> bool {
+        matches!(self, Self::LossyFailover)
+    }
+
+    /// Whether it is in a plan that names no faults. One that makes the store forget excuses too much.
+    const fn is_usual(self) -> bool {
+        !self.forgets()
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -121,7 +158,8 @@ pub(crate) struct Plan {
 }
 
 pub(crate) const USAGE: &str = "usage: queuert-torture sqlite|postgres [--minutes n | --seconds n] [--seed n]
-                       [--faults kill,freeze,restart,crash,connections,network,deaf,clock,snapshot,disk,wake-ups]
+                       [--faults kill,freeze,restart,crash,connections,login,network,deaf,clock,snapshot,disk,wake-ups,
+                                 failover,lossy-failover]
                        [--processes n] [--workers n] [--enqueuers n] [--rounds late,slow,..] [--directory path]
        queuert-torture check sqlite|postgres <url> <directory>    looks again at what a run has left
        queuert-torture measure restart|snapshot [--minutes n]     how fast a fleet is back; what an old snapshot costs";
@@ -137,7 +175,10 @@ impl Plan {
             database,
             seed: fastrand::u64(..),
             duration: Duration::from_secs(60),
-            faults: Fault::ALL.into_iter().filter(|fault| fault.befalls(database)).collect(),
+            faults: Fault::ALL
+                .into_iter()
+                .filter(|fault| fault.is_usual() && fault.befalls(database))
+                .collect(),
             processes: 4,
             workers: 3,
             enqueuers: 2,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use queuert::{Attempt, JobError, JobResult, JobType, OutputOf};
 
 use crate::jobs::{
-    Canary, Collect, Fork, Gather, Hanging, JobsAttempt, Left, Long, Panicking, Right, Single, Slow, Spread, Staged,
-    Transfer, length, parts, result,
+    Canary, Collect, Fork, Gather, Hanging, JobsAttempt, Left, Long, Newer, Panicking, Recent, Right, Single, Slow,
+    Spread, Staged, Transfer, length, parts, result, result_of,
 };
 use crate::log::Log;
 use crate::store::Store;
@@ -25,6 +25,9 @@ async fn short_work() {
 async fn long_work() {
     tokio::time::sleep(Duration::from_millis(fastrand::u64(200..1_500))).await;
 }
+
+/// Until somebody has seen that it runs, and killed its process.
+const LONG_RECENT: Duration = Duration::from_secs(1);
 
 /// The name of an attempt in the logs.
 fn name<J: JobType, S: Store>(job: &Attempt<J, S>) -> String {
@@ -85,6 +88,24 @@ pub(crate) async fn run<S: Store>(job: JobsAttempt<S>) -> JobResult<S> {
 pub(crate) async fn canary<S: Store>(job: Attempt<Canary, S>) -> JobResult<S> {
     noted(job, async |job| {
         let output = result(job.n);
+        job.finish(output)
+    })
+    .await
+}
+
+pub(crate) async fn recent<S: Store>(job: Attempt<Recent, S>) -> JobResult<S> {
+    noted(job, async |job| {
+        if !job.n.is_multiple_of(2) {
+            tokio::time::sleep(LONG_RECENT).await;
+        }
+        finish(job, |recent| recent.n).await
+    })
+    .await
+}
+
+pub(crate) async fn newer<S: Store>(job: Attempt<Newer, S>) -> JobResult<S> {
+    noted(job, async |job| {
+        let output = result_of(Newer::NAME, job.n);
         job.finish(output)
     })
     .await

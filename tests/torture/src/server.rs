@@ -63,6 +63,17 @@ impl Server {
         }
     }
 
+    /// Another server has taken the place of the private one, at its port.
+    pub(crate) fn replace(&mut self, cluster: Cluster) -> Result<()> {
+        match &mut self.kind {
+            Kind::Cluster(private) => {
+                private.cluster = cluster;
+                Ok(())
+            }
+            Kind::File(_) => Err("a file has no server".into()),
+        }
+    }
+
     /// The way there that is always good.
     pub(crate) fn url(&self) -> String {
         match &self.kind {

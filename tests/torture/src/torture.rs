@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use queuert::{ChainId, Client, Entry, IntoStep, JobStatus, JobTypes, Started};
+use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
@@ -85,7 +86,9 @@ pub(crate) async fn run<S: Store>(mut plan: Plan) -> Result<bool> {
     torture.roll_call().await?;
     torture.wait_for_all_ends().await?;
     torture.stop(Role::Working).await?;
-    torture.stop(Role::Sentry).await?;
+    for role in [Role::Sentry, Role::Recent, Role::Newer] {
+        torture.stop(role).await?;
+    }
     println!("ended      {:.1} s after the beginning", began.elapsed().as_secs_f64());
     let Torture {
         oracle,
@@ -147,12 +150,17 @@ async fn prepare_tables<S: Store>(server: &Server) -> Result<Client<S>> {
     Ok(client)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a process is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
     Working,
     Enqueuing,
-    /// Waits for canaries.
+    /// Waits for canaries, and has nothing else to do.
     Sentry,
+    /// Runs the type that is new when the server dies.
+    Recent,
+    /// Runs the type that comes after a standby has taken over.
+    Newer,
 }
 
 pub(crate) struct Process {
@@ -201,13 +209,13 @@ impl<S: Store> Torture<S> {
     pub(crate) fn give_birth(&mut self, role: Role) -> Result<Process> {
         self.births += 1;
         let (word, kind) = match role {
-            Role::Working | Role::Sentry => ("work", "worker"),
+            Role::Working => ("work", "worker"),
+            Role::Sentry => ("work", "sentry"),
+            Role::Recent => ("work", "recent"),
+            Role::Newer => ("work", "newer"),
             Role::Enqueuing => ("enqueue", "enqueuer"),
         };
-        let name = match role {
-            Role::Sentry => format!("sentry-{}", self.births),
-            _ => format!("{kind}-{}", self.births),
-        };
+        let name = format!("{kind}-{}", self.births);
         let sentry = role == Role::Sentry;
         let orders = Orders {
             // Only its listener is to be cut off: a failed call would let it look by itself.
@@ -228,7 +236,7 @@ impl<S: Store> Torture<S> {
             workers: self.plan.workers,
             lease: self.plan.lease,
             poll: if sentry { SENTRY_POLL } else { POLL },
-            sentry,
+            role,
         };
         self.log.note(format!("born {name}"))?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -309,11 +317,20 @@ impl<S: Store> Torture<S> {
         J: Entry,
         T: IntoStep<Job = J>,
     {
+        self.start_by(&self.client, step).await
+    }
+
+    /// The same by another client.
+    pub(crate) async fn start_by<J, T>(&self, client: &Client<S>, step: impl Fn() -> T) -> Result<Started<J>>
+    where
+        J: Entry,
+        T: IntoStep<Job = J>,
+    {
         let deadline = Instant::now() + store::PATIENCE;
         loop {
             let once = async {
-                let mut tx = self.client.begin().await?;
-                let chain = self.client.start(step()).within(&mut tx).await?;
+                let mut tx = client.begin().await?;
+                let chain = client.start(step()).within(&mut tx).await?;
                 tables::started::<S>(&mut tx, chain.id(), J::NAME, "torture", false).await?;
                 tx.commit().await?;
                 Ok(chain)

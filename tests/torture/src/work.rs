@@ -12,8 +12,9 @@ use tokio::sync::oneshot;
 use crate::Result;
 use crate::jobs::Jobs;
 use crate::log::Log;
-use crate::processors::{canary, run};
+use crate::processors::{canary, newer, recent, run};
 use crate::store::{self, Store};
+use crate::torture::Role;
 
 /// What a process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,8 +34,8 @@ pub(crate) struct Orders {
     pub(crate) workers: usize,
     pub(crate) lease: Duration,
     pub(crate) poll: Duration,
-    /// Waits for canaries, and has nothing else to do.
-    pub(crate) sentry: bool,
+    /// What a worker runs.
+    pub(crate) role: Role,
 }
 
 /// How often expired leases are looked for.
@@ -72,11 +73,13 @@ pub(crate) async fn work<S: Store>(orders: &Orders) -> Result<()> {
             usual(panic);
         }
     }));
-    let worker = match orders.sentry {
-        true => client.worker().process(canary::<S>),
-        false => client.worker().process_all::<Jobs, _, _>(run::<S>),
+    let worker = match orders.role {
+        Role::Sentry => client.worker().process(canary::<S>),
+        Role::Recent => client.worker().process(recent::<S>),
+        Role::Newer => client.worker().process(newer::<S>),
+        Role::Working | Role::Enqueuing => client.worker().process_all::<Jobs, _, _>(run::<S>),
     };
-    worker
+    let _told = worker
         .provide(log)
         .name(&orders.name)
         .concurrency(orders.workers)

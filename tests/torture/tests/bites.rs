@@ -90,6 +90,13 @@ fn a_listener_that_does_not_look_again_is_found() {
     finds("postgres", "listener", &settings, &["listen again, then look again"]);
 }
 
+/// A standby that lags behind gives the number of a type that it has lost to the next new one.
+#[test]
+fn numbers_of_types_that_nobody_checks_are_found() {
+    let settings = ["--seconds", "1", "--faults", "lossy-failover"];
+    finds("postgres", "types", &settings, &["a row is of its type"]);
+}
+
 #[test]
 fn deduplication_by_looking_only_is_found() {
     let settings = [

@@ -54,8 +54,11 @@ plans! {
     a_restarted_server: "restart", "restarts of the server", server;
     a_crashed_server: "crash", "crashes of the server", server;
     ended_sessions: "connections", "sessions ended", server;
+    refused_logins: "login", "refused logins", server;
     a_bad_network: "network", "disturbed", server;
     deaf_listeners: "deaf", "deaf listeners", server;
+    a_synchronous_standby_is_promoted_under_load: "failover", "failovers under load", server;
+    a_standby_that_lags_behind_is_promoted_under_load: "lossy-failover", "failovers under load that lost", server;
 }
 
 /// What cannot befall a file, or is no fault at all, is said instead of done.

@@ -13,7 +13,7 @@ due AS (
 ), moved AS (
     INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited, started_at,
         settled_fence)
-    SELECT id, scheduled_at - priority * $2::bigint, scheduled_at, type_id, attempt, claims, priority, awaited,
+    SELECT id, coalesce(rank, greatest(scheduled_at, 0) - priority * $2::bigint), scheduled_at, type_id, attempt, claims, priority, awaited,
         started_at, settled_fence FROM due
 )
-SELECT count(*), min(scheduled_at - priority * $2::bigint) FROM due
+SELECT count(*), min(coalesce(rank, greatest(scheduled_at, 0) - priority * $2::bigint)) FROM due

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use postgres_support::{ClusterOptions, server_url, unique_name};
 use queuert::adapter::{Demand, Notice, NotifyAdapter, Topic, Wake};
-use queuert_postgres::PostgresNotify;
 use sqlx::{Connection, Executor};
 
-use super::line::{Line, announce, chain_id, connection, eventually, job_id, jobs, leases, next, until, workers};
+use super::line::{
+    Line, announce, chain_id, connection, eventually, job_id, jobs, leases, next, options, until, workers,
+};
 
 #[tokio::test]
 async fn anything_may_be_written_to_the_channel() {
@@ -110,7 +111,7 @@ async fn announcements_of_a_process_share_a_few_statements() {
         .execute("CREATE EXTENSION pg_stat_statements")
         .await
         .expect("the extension is there");
-    let notify = PostgresNotify::connect_lazy(&cluster.url()).expect("a URL");
+    let notify = options().connect_lazy(&cluster.url(), "queuert").expect("a URL");
     let mut heard = sqlx::postgres::PgListener::connect(&cluster.url())
         .await
         .expect("it connects");
@@ -120,7 +121,7 @@ async fn announcements_of_a_process_share_a_few_statements() {
     }
     notify.flush().await.expect("all went out");
     let statements: i64 =
-        sqlx::query_scalar("SELECT sum(calls)::int8 FROM pg_stat_statements WHERE query LIKE 'SELECT pg_notify%'")
+        sqlx::query_scalar("SELECT sum(calls)::int8 FROM pg_stat_statements WHERE query LIKE '%pg_notify(%'")
             .fetch_one(&mut server)
             .await
             .expect("statements are counted");
@@ -145,11 +146,12 @@ async fn announcements_of_a_process_share_a_few_statements() {
 #[tokio::test]
 async fn all_subscriptions_share_one_connection_that_comes_and_goes_with_them() {
     let line = Line::new();
-    let notify = line.options().linger(Duration::from_millis(50)).build(
-        sqlx::PgPool::connect(&server_url().await)
-            .await
-            .expect("the server answers"),
-    );
+    let pool = sqlx::PgPool::connect(&server_url().await)
+        .await
+        .expect("the server answers");
+    let notify = options()
+        .linger(Duration::from_millis(50))
+        .from_pool(pool, &line.schema);
     let mut server = connection().await;
     announce(&notify, &[jobs("mail", 1)]).await;
     assert_eq!(line.sessions(&mut server).await, 0, "nobody listens");

@@ -6,10 +6,7 @@ use std::time::Duration;
 use queuert::adapter::{Demand, Notice, Subscription, Wake};
 use queuert_postgres::PostgresNotify;
 
-use super::line::{Line, announce, eventually, job_id, jobs, leases, next, until, workers};
-
-/// Longer than any test: nobody is asked a second time.
-const NEVER: Duration = Duration::from_secs(3_600);
+use super::line::{Line, NEVER, announce, eventually, job_id, jobs, leases, next, options, until, workers};
 
 struct Process {
     notify: PostgresNotify,
@@ -28,7 +25,7 @@ async fn fleet(line: &Line, size: usize, room: usize, stagger: Duration) -> Vec<
         .expect("the server answers");
     let mut fleet = Vec::new();
     for _ in 0..size {
-        let notify = line.options().stagger(stagger).build(pool.clone());
+        let notify = options().stagger(stagger).from_pool(pool.clone(), &line.schema);
         let demand = Demand::new(room);
         fleet.push(Process {
             jobs: workers(&notify, &["mail", "bill"], &demand).await,

@@ -12,6 +12,9 @@ use sqlx::{Connection, PgConnection};
 /// Longer than anything takes.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
+/// Longer than any test.
+pub(crate) const NEVER: Duration = Duration::from_secs(3_600);
+
 /// One value is one schema.
 pub(crate) struct Line {
     pub(crate) schema: String,
@@ -28,14 +31,10 @@ impl Line {
         format!("queuert:{}", self.schema)
     }
 
-    pub(crate) fn options(&self) -> PostgresNotifyOptions {
-        PostgresNotify::options().schema(&self.schema)
-    }
-
-    /// Another participant, as another process would be.
+    /// Another participant, as another process would be. It looks at the store only if it is told to.
     pub(crate) async fn join(&self) -> PostgresNotify {
-        self.options()
-            .connect_lazy(&server_url().await)
+        options()
+            .connect_lazy(&server_url().await, &self.schema)
             .expect("the URL of the test server is one")
     }
 
@@ -77,6 +76,11 @@ impl Line {
         listener.listen(&self.channel()).await.expect("it listens");
         listener
     }
+}
+
+/// Without looks at the store that no announcement asks for.
+pub(crate) fn options() -> PostgresNotifyOptions {
+    PostgresNotify::options().look_interval(NEVER)
 }
 
 pub(crate) async fn connection() -> PgConnection {

@@ -2,15 +2,14 @@
 
 use postgres_support::{Cluster, PgBouncer};
 use queuert::adapter::{Demand, NotifyAdapter, Topic, Wake};
-use queuert_postgres::PostgresNotify;
 
-use super::line::{announce, jobs, next, workers};
+use super::line::{announce, jobs, next, options, workers};
 
 #[tokio::test]
 async fn a_listener_behind_a_pooler_in_transaction_mode_is_told_what_to_do() {
     let cluster = Cluster::launch().await;
     let bouncer = PgBouncer::in_transaction_mode(cluster.port(), 4).await;
-    let notify = PostgresNotify::connect_lazy(&bouncer.url()).expect("a URL");
+    let notify = options().connect_lazy(&bouncer.url(), "queuert").expect("a URL");
     let error = notify
         .subscribe(Topic::Leases)
         .await
@@ -23,9 +22,9 @@ async fn announcements_go_through_a_pooler_and_the_listener_around_it() {
     let cluster = Cluster::launch().await;
     let bouncer = PgBouncer::in_transaction_mode(cluster.port(), 1).await;
     let join = || {
-        PostgresNotify::options()
+        options()
             .listen_with(cluster.url().parse().expect("a URL"))
-            .connect_lazy(&bouncer.url())
+            .connect_lazy(&bouncer.url(), "queuert")
             .expect("a URL")
     };
     let (one, two) = (join(), join());

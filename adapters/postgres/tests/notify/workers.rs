@@ -1,7 +1,6 @@
 //! Workers and waits of several processes that share a store, with nothing but these wake-ups between them.
 
 use std::future::IntoFuture;
-use std::time::Duration;
 
 use postgres_support::{Cluster, Shutdown};
 use queuert::memory::{Attempt, MemoryState};
@@ -9,10 +8,7 @@ use queuert::{Client, Event, JobTypes, Workers};
 use queuert_postgres::PostgresNotify;
 use serde::{Deserialize, Serialize};
 
-use super::line::{Line, SOON};
-
-/// Nobody polls within a test.
-const NEVER: Duration = Duration::from_secs(3_600);
+use super::line::{Line, NEVER, SOON, eventually, options};
 
 #[derive(Serialize, Deserialize)]
 struct Double(u32);
@@ -71,16 +67,19 @@ async fn a_job_of_one_process_wakes_a_worker_of_another_and_its_end_the_waiter()
 async fn a_server_that_goes_away_is_an_event_and_what_was_missed_is_found_when_it_is_back() {
     let cluster = Cluster::launch().await;
     let store = MemoryState::new();
-    let join = || PostgresNotify::connect_lazy(&cluster.url()).expect("a URL");
-    let (here, there) = (process(&store, join()), process(&store, join()));
+    let join = || options().connect_lazy(&cluster.url(), "queuert").expect("a URL");
+    let ears = join();
+    let (here, there) = (process(&store, ears.clone()), process(&store, join()));
     let worker = work(&there).await;
     assert_eq!(doubled(&here, 1).await, 2);
+    // The worker may have found the job by itself, before it listened.
+    eventually("the worker listens", async || ears.peers() == 1).await;
     let mut events = there.events();
     cluster.stop(Shutdown::Immediate).await;
     let told = async {
         loop {
             if let Some(Event::NotifyFailed { operation, error }) = events.next().await
-                && operation == "listen"
+                && (operation == "listen" || operation == "subscribe")
             {
                 return error;
             }

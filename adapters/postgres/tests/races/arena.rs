@@ -183,15 +183,17 @@ impl Arena {
     }
 
     pub(crate) async fn renew(&self, attempt: &Attempt) -> Renewal {
-        well(self.state.renew_leases(&[attempt.renewal()]).await).remove(0)
+        well(self.state.renew_leases(None, &[attempt.renewal()]).await).remove(0)
     }
 
-    /// Sweeps a type, whose jobs are dead after so many attempts.
+    /// Sweeps a type, whose jobs are dead after so many attempts. The lease is longer than any backoff, so that expired ones
+    /// are due at once.
     pub(crate) async fn reap(&self, type_name: &str, max_attempts: u32) -> Vec<ReapedJob> {
-        let types = vec![ReapType {
-            name: type_name.to_owned().into(),
-            max_attempts,
-        }];
+        let types = vec![ReapType::new(
+            type_name.to_owned(),
+            queuert::RetryPolicy::new().max_attempts(max_attempts),
+            LONG,
+        )];
         well(self.state.reap_leases(&ReapLeases::new(types, 10, Vec::new())).await)
     }
 
@@ -298,7 +300,7 @@ const STATES: &str = "WITH state AS (\
      chain AS (SELECT l.chain_id AS id, s.place, s.awaited FROM latest AS l JOIN state AS s ON s.id = l.id)";
 
 /// Each with what finds a breach of it.
-const RULES: [(&str, &str); 7] = [
+const RULES: [(&str, &str); 8] = [
     (
         "a job is in exactly one place",
         "SELECT j.id FROM {schema}.job AS j LEFT JOIN state AS s ON s.id = j.id GROUP BY j.id HAVING count(s.id) <> 1",
@@ -327,6 +329,13 @@ const RULES: [(&str, &str); 7] = [
         "a chain that has not completed knows that a job waits for it",
         "SELECT c.id FROM chain AS c JOIN {schema}.blocker AS b ON b.chain_id = c.id \
          WHERE c.place <> 'completed' AND NOT c.awaited",
+    ),
+    (
+        "a key has one open chain, but for those that were started beside another one",
+        "SELECT f.dedup_key FROM {schema}.job AS f JOIN chain AS c ON c.id = f.id \
+         WHERE f.dedup_key IS NOT NULL AND c.place NOT IN ('completed', 'stopped') \
+         AND NOT EXISTS (SELECT 1 FROM {schema}.open_key AS k WHERE k.chain_id = f.id AND k.beside) \
+         GROUP BY f.type_id, f.dedup_key HAVING count(*) > 1",
     ),
     (
         "the keys of open chains are taken, and no others",
@@ -373,11 +382,34 @@ impl Held {
         settled.map(|mut settled| settled.remove(0))
     }
 
-    /// Another transaction on the same connection, that sees for its whole life what there is now.
+    /// Another transaction on the same connection, that sees for its whole life what there is now. It has the mark of one
+    /// that the library has begun: otherwise the adapter refuses to write in it.
     pub(crate) async fn freeze(&mut self) {
-        let text = "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
-        let frozen = sqlx::raw_sql(text).execute(&mut *self.transaction).await;
+        self.freeze_at("REPEATABLE READ").await;
+    }
+
+    pub(crate) async fn freeze_at(&mut self, level: &str) {
+        let text = format!("ROLLBACK; BEGIN ISOLATION LEVEL {level}; SET LOCAL queuert.transaction = 'open'; SELECT 1");
+        let frozen = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *self.transaction).await;
         frozen.expect("the server is well");
+    }
+
+    /// The store and the connection, for verbs whose errors a test looks at.
+    pub(crate) fn parts(&mut self) -> (&PostgresState, &mut PgConnection) {
+        (&self.state, &mut self.transaction)
+    }
+
+    pub(crate) async fn try_create(&mut self, chain: NewChain) -> Result<Result<CreatedChain, Refusal>, StateError> {
+        let created = self.state.create_chains(Some(&mut self.transaction), &[chain]).await;
+        created.map(|created| created.map(|mut created| created.remove(0)))
+    }
+
+    pub(crate) async fn savepoint(&mut self) {
+        well(self.state.savepoint(&mut self.transaction, 1).await);
+    }
+
+    pub(crate) async fn rollback_to_savepoint(&mut self) {
+        well(self.state.rollback_to_savepoint(&mut self.transaction, 1).await);
     }
 
     pub(crate) async fn apply(&mut self, attempt: &Attempt, outcome: Outcome) -> Applied {

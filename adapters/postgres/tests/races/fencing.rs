@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queuert::adapter::{Outcome, Renewal, Settled};
+use queuert::adapter::{Outcome, Renewal, Repeated, Settled};
 use queuert::{AbortReason, JobStatus};
 
 use crate::arena::{Arena, Attempt, ENDS, End, LONG, applied, bury, collide, continue_with, finish, retry, snooze};
@@ -100,7 +100,7 @@ async fn a_chain_that_is_continued_from_both_sides_has_one_successor() {
             assert_eq!(locked.expect("the chain exists").chain_index, 1);
             // The same end again is a repetition, not another successor.
             let again = arena.settle_at_once(&worker, continue_with("inside", &[])).await;
-            assert_eq!(again, Settled::Repeated(JobStatus::Completed));
+            assert_eq!(again, Settled::Repeated(Repeated::new(JobStatus::Completed)));
         }
         let latest = arena.latest(chain).await;
         assert_eq!(latest.chain_index, 1);

@@ -62,10 +62,11 @@ async fn a_renewal_while_the_reaper_is_at_it() {
     let state = arena.state.clone();
     let reaper = tokio::spawn(async move {
         use queuert::adapter::{ReapLeases, ReapType, StateAdapter};
-        let types = vec![ReapType {
-            name: "entry".into(),
-            max_attempts: 25,
-        }];
+        let types = vec![ReapType::new(
+            "entry",
+            queuert::RetryPolicy::new(),
+            Duration::from_secs(60),
+        )];
         state.reap_leases(&ReapLeases::new(types, 10, Vec::new())).await
     });
     arena.until_blocked(&reaper, gate.backend).await;
@@ -98,7 +99,7 @@ async fn the_reaper_while_a_renewal_is_at_it() {
     let (state, renewal) = (arena.state.clone(), attempt.renewal());
     let renewing = tokio::spawn(async move {
         use queuert::adapter::StateAdapter;
-        state.renew_leases(&[renewal]).await
+        state.renew_leases(None, &[renewal]).await
     });
     arena.until_blocked(&renewing, gate.backend).await;
     assert_eq!(arena.reap("entry", 25).await.len(), 0);

@@ -30,6 +30,16 @@ pub fn url() -> String {
     .clone()
 }
 
+/// A statement that adds types by hand, as the library would: a number is the beginning of a hash of the name.
+pub fn add_types(names: &[&str]) -> String {
+    let names = names.join("', '");
+    format!(
+        "INSERT INTO {{schema}}.job_type (id, name) \
+         SELECT ('x' || left(encode(sha256(convert_to(n, 'UTF8')), 'hex'), 8))::bit(32)::integer, n \
+         FROM unnest(ARRAY['{names}']) AS n ON CONFLICT DO NOTHING"
+    )
+}
+
 /// A schema that no other test uses. Dropped with this value, and with it the connections that were made for it.
 #[derive(Debug)]
 pub struct Schema {

@@ -107,11 +107,11 @@ pub(crate) fn suite(options: &Options) -> Suite {
     ];
     for peer in STARTERS {
         let name = format!("starts: {}", peer.program);
-        cases.push(Case::new(name, move || peer.run("starts", jobs, start_seconds)));
+        cases.push(Case::peer(name, move || peer.run("starts", jobs, start_seconds)));
     }
     for peer in DRAINS {
         let name = format!("drain: {}", peer.name());
-        cases.push(Case::new(name, move || peer.run("drain", jobs, seconds)));
+        cases.push(Case::peer(name, move || peer.run("drain", jobs, seconds)));
     }
     Suite {
         name: "peers",

@@ -41,7 +41,9 @@ impl Maker<'_> {
     async fn write(&mut self, type_name: &str, jobs: usize, rest: &str) -> Result<(), BoxError> {
         let input = r#"{"number":1,"address":"member.000001@mail.example.com","template":"welcome-to-the-service","locale":"en-GB","note":"the third of five letters"}"#;
         let text = format!(
-            "INSERT INTO {{schema}}.job_type (name) VALUES ('{type_name}') ON CONFLICT DO NOTHING; \
+            "INSERT INTO {{schema}}.job_type (id, name) SELECT \
+               ('x' || left(encode(sha256(convert_to(n, 'UTF8')), 'hex'), 8))::bit(32)::integer, n \
+               FROM (SELECT '{type_name}' AS n) AS t ON CONFLICT DO NOTHING; \
              WITH new AS MATERIALIZED (SELECT \
                (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || \
                 substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid AS id, t.id AS type_id, \

@@ -56,7 +56,7 @@ pub(super) async fn write(file: &Path) -> Result<String, BoxError> {
         pragmas.push(format!("{name}={}", pragma(&mut transaction, name).await?));
     }
     state.rollback(transaction).await?;
-    state.close().await;
+    state.close().await?;
     Ok(pragmas.join(","))
 }
 

@@ -53,19 +53,19 @@ pub(crate) fn suite(options: &Options) -> Suite {
     let singles = (SINGLE_STARTS / divide).max(SINGLE_TASKS);
     let mut cases = vec![
         Case::new(ENQUEUE, move || ours::enqueue(backlog)),
-        Case::new(RAW_ENQUEUE, move || raw(RAW_ENQUEUE, "enqueue", backlog, backlog)),
+        Case::peer(RAW_ENQUEUE, move || raw(RAW_ENQUEUE, "enqueue", backlog, backlog)),
         Case::new(DRAIN, move || ours::drain(DRAIN, backlog, CONCURRENCY)),
-        Case::new(RAW_DRAIN, move || raw(RAW_DRAIN, "drain", backlog, backlog)),
+        Case::peer(RAW_DRAIN, move || raw(RAW_DRAIN, "drain", backlog, backlog)),
         Case::new(WIDE_DRAIN, move || ours::drain(WIDE_DRAIN, backlog, 10 * CONCURRENCY)),
         Case::new(VERBS, move || ours::verbs(backlog)),
         Case::new(SINGLE, move || ours::singles(SINGLE, backlog, singles, 1)),
         Case::new(SINGLES, move || ours::singles(SINGLES, backlog, singles, SINGLE_TASKS)),
-        Case::new(RAW_SINGLE, move || raw(RAW_SINGLE, "single", backlog, singles)),
+        Case::peer(RAW_SINGLE, move || raw(RAW_SINGLE, "single", backlog, singles)),
         Case::new(IDLE, move || ours::idle((IDLE_SECONDS / divide).max(1))),
         Case::new(WAKE, move || wake::between_processes((WAKE_SAMPLES / divide).max(5))),
     ];
     for (program, settings) in PEERS {
-        cases.push(Case::new(format!("{program}, {settings}"), move || {
+        cases.push(Case::peer(format!("{program}, {settings}"), move || {
             peer_drain(program, settings, backlog, seconds)
         }));
     }

@@ -44,7 +44,7 @@ fn with_transactions(mut figure: Figure, state: &SqliteState, before: u64, units
 
 async fn report(figure: Figure, state: &SqliteState) -> Result<Report, BoxError> {
     let settings = layout::facts(state).await?;
-    state.close().await;
+    state.close().await?;
     Ok(Report::from(vec![figure]).fact("queuert", settings))
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn between_processes(samples: usize) -> Result<Report, BoxError
             .collect();
     }
     workers.stop().await;
-    state.close().await;
+    state.close().await?;
     let micros = sorted(micros);
     let figure = |name: &str, part| Figure {
         name: format!("{WAKE}, {name}"),
@@ -83,6 +83,6 @@ async fn start(file: &Path, samples: usize) -> Result<Report, BoxError> {
         tokio::time::sleep(Duration::from_millis(PAUSE[number % PAUSE.len()])).await;
         client.start(SendLetter(Letter::new(number as u64))).await?;
     }
-    state.close().await;
+    state.close().await?;
     Ok(Report::from(Vec::new()))
 }

@@ -11,7 +11,7 @@
 //!   grace approves
 //!   300 paid for travel
 //!   => Paid, approved by grace
-//!   bob approves: too late, chain <id> is completed, it cannot be changed any more
+//!   bob approves: too late, chain <id> is completed, it cannot be changed any more; look at it with `get_chain`, or start another chain
 //! Hotel for 900: waits for an answer
 //!   nobody answered in time
 //!   => Refused

@@ -139,6 +139,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     workers.stop().await; // `.run_until(told_to_stop())` in place of `start` does both
     println!("All workers have stopped. Run it again to go on, or delete {path} to start afresh.");
-    client.state().close().await;
+    client.state().close().await?;
     Ok(())
 }

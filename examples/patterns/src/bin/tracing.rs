@@ -114,13 +114,14 @@ async fn resize(job: Attempt<Resize>) -> JobResult<SqliteState> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The library has spans and lines of its own, with the target `queuert`: this program shows how to make others.
+    // The library has spans and lines of its own, with targets that begin with `queuert`: this program shows how to make
+    // others.
     tracing_subscriber::fmt()
         .without_time()
         .with_target(false)
         .with_ansi(false)
         .finish()
-        .with(filter_fn(|metadata| metadata.target() != "queuert"))
+        .with(filter_fn(|metadata| !metadata.target().starts_with("queuert")))
         .init();
     let client = Client::builder(SqliteState::open(":memory:").await?)
         .observability(Tracing)

@@ -3,6 +3,7 @@
 use queuert::ChainId;
 use queuert_sqlite::SqliteState;
 use sqlx::SqliteConnection;
+use tracing::warn;
 
 use super::{Order, Row, Store};
 
@@ -85,6 +86,8 @@ impl Store for SqliteState {
     }
 
     async fn close(&self) {
-        SqliteState::close(self).await;
+        if let Err(error) = SqliteState::close(self).await {
+            warn!(%error, "the database is not closed");
+        }
     }
 }

@@ -15,7 +15,7 @@ use syn::{Attribute, Ident, Path, Result, Token, Type, bracketed, parenthesized,
 use self::keys::{each_key, job_attributes};
 pub(crate) use self::timing::{Lease, Retry};
 use crate::diagnostics::Problems;
-use crate::value::{self, Written};
+use crate::value::{self, Given, Written};
 
 const KEYS: &[&str] = &[
     "entry",
@@ -43,8 +43,8 @@ pub(crate) struct Settings {
     pub(crate) name: Option<Written<String>>,
     pub(crate) retry: Option<Retry>,
     pub(crate) lease: Option<Lease>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) priority: Option<i16>,
+    pub(crate) timeout: Option<Given<Duration>>,
+    pub(crate) priority: Option<Given<i16>>,
 }
 
 /// What the job finishes its chain with.
@@ -123,6 +123,23 @@ pub(crate) fn read_crate(attributes: &[Attribute], problems: &mut Problems) -> O
 }
 
 impl Settings {
+    /// Whether a setting was given as an expression, whose value only the compiler knows.
+    pub(crate) fn has_expressions(&self) -> bool {
+        fn is_expression<T: Copy>(given: &Option<Given<T>>) -> bool {
+            given.as_ref().is_some_and(|given| given.literal().is_none())
+        }
+        let retry = self.retry.as_ref().is_some_and(|retry| {
+            is_expression(&retry.max_attempts)
+                || [&retry.initial, &retry.maximum].into_iter().any(is_expression)
+                || [&retry.multiplier, &retry.jitter].into_iter().any(is_expression)
+        });
+        let lease = self
+            .lease
+            .as_ref()
+            .is_some_and(|lease| [&lease.duration, &lease.renew_every].into_iter().any(is_expression));
+        retry || lease || is_expression(&self.timeout) || is_expression(&self.priority)
+    }
+
     fn set(&mut self, key: &Ident, input: ParseStream<'_>, problems: &mut Problems) -> Result<()> {
         if key == "entry" {
             self.entry = Some(key.span());
@@ -151,16 +168,18 @@ impl Settings {
             "blockers" => self.blockers = read_blockers(input)?,
             "name" => self.name = Some(value::name(input)?),
             "timeout" => {
-                let timeout = value::duration(input)?;
-                if timeout.value.is_zero() {
+                let timeout = value::given(input, value::duration)?;
+                if let Some(written) = timeout.literal()
+                    && written.value.is_zero()
+                {
                     return Err(syn::Error::new(
-                        timeout.span,
+                        written.span,
                         "`timeout` is zero, so no attempt could ever succeed: leave it out for no timeout",
                     ));
                 }
-                self.timeout = Some(timeout.value);
+                self.timeout = Some(timeout);
             }
-            _ => self.priority = Some(value::priority(input)?.value),
+            _ => self.priority = Some(value::given(input, value::priority)?),
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use syn::{Result, Token};
 
 use super::keys::{each_key, parenthesised};
 use crate::diagnostics::Problems;
-use crate::value::{self, Written};
+use crate::value::{self, Given};
 
 const RETRY_KEYS: &[&str] = &["max_attempts", "initial", "maximum", "multiplier", "jitter"];
 const LEASE_KEYS: &[&str] = &["duration", "renew_every"];
@@ -20,17 +20,17 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 pub(crate) struct Retry {
-    pub(crate) max_attempts: Option<Written<u32>>,
-    pub(crate) initial: Option<Written<Duration>>,
-    pub(crate) maximum: Option<Written<Duration>>,
-    pub(crate) multiplier: Option<Written<f64>>,
-    pub(crate) jitter: Option<Written<f64>>,
+    pub(crate) max_attempts: Option<Given<u32>>,
+    pub(crate) initial: Option<Given<Duration>>,
+    pub(crate) maximum: Option<Given<Duration>>,
+    pub(crate) multiplier: Option<Given<f64>>,
+    pub(crate) jitter: Option<Given<f64>>,
 }
 
 #[derive(Default)]
 pub(crate) struct Lease {
-    pub(crate) duration: Option<Written<Duration>>,
-    pub(crate) renew_every: Option<Written<Duration>>,
+    pub(crate) duration: Option<Given<Duration>>,
+    pub(crate) renew_every: Option<Given<Duration>>,
 }
 
 pub(super) fn read_retry(input: ParseStream<'_>, problems: &mut Problems) -> Result<Retry> {
@@ -45,18 +45,24 @@ pub(super) fn read_retry(input: ParseStream<'_>, problems: &mut Problems) -> Res
         &mut |key, input, _| {
             input.parse::<Token![=]>()?;
             match key.to_string().as_str() {
-                "max_attempts" => retry.max_attempts = Some(value::max_attempts(input)?),
-                "initial" => retry.initial = Some(value::duration(input)?),
-                "maximum" => retry.maximum = Some(value::duration(input)?),
-                "multiplier" => retry.multiplier = Some(value::multiplier(input)?),
-                _ => retry.jitter = Some(value::jitter(input)?),
+                "max_attempts" => retry.max_attempts = Some(value::given(input, value::max_attempts)?),
+                "initial" => retry.initial = Some(value::given(input, value::duration)?),
+                "maximum" => retry.maximum = Some(value::given(input, value::duration)?),
+                "multiplier" => retry.multiplier = Some(value::given(input, value::multiplier)?),
+                _ => retry.jitter = Some(value::given(input, value::jitter)?),
             }
             Ok(())
         },
     );
-    let initial = retry.initial.map_or(DEFAULT_INITIAL, |written| written.value);
-    let maximum = retry.maximum.map_or(DEFAULT_MAXIMUM, |written| written.value);
-    if let Some(written) = retry.initial.or(retry.maximum)
+    // A delay that is an expression has no value before the compiler evaluates it: the worker checks it when it starts.
+    let (Some(initial), Some(maximum)) = (
+        known(&retry.initial, DEFAULT_INITIAL),
+        known(&retry.maximum, DEFAULT_MAXIMUM),
+    ) else {
+        return Ok(retry);
+    };
+    let given = retry.initial.as_ref().or(retry.maximum.as_ref());
+    if let Some(written) = given.and_then(Given::literal)
         && initial > maximum
     {
         let whose = |given: bool| if given { "" } else { " (the default)" };
@@ -74,10 +80,18 @@ pub(super) fn read_retry(input: ParseStream<'_>, problems: &mut Problems) -> Res
     Ok(retry)
 }
 
+/// The value of a setting, if it is written out or left to its default.
+fn known(given: &Option<Given<Duration>>, default: Duration) -> Option<Duration> {
+    match given {
+        None => Some(default),
+        Some(given) => given.literal().map(|written| written.value),
+    }
+}
+
 pub(super) fn read_lease(input: ParseStream<'_>, problems: &mut Problems) -> Result<Lease> {
     let mut lease = Lease::default();
     if input.parse::<Option<Token![=]>>()?.is_some() {
-        lease.duration = Some(value::duration(input)?);
+        lease.duration = Some(value::given(input, value::duration)?);
     } else {
         let tokens = parenthesised(
             input,
@@ -92,14 +106,14 @@ pub(super) fn read_lease(input: ParseStream<'_>, problems: &mut Problems) -> Res
             &mut |key, input, _| {
                 input.parse::<Token![=]>()?;
                 match key.to_string().as_str() {
-                    "duration" => lease.duration = Some(value::duration(input)?),
-                    _ => lease.renew_every = Some(value::duration(input)?),
+                    "duration" => lease.duration = Some(value::given(input, value::duration)?),
+                    _ => lease.renew_every = Some(value::given(input, value::duration)?),
                 }
                 Ok(())
             },
         );
     }
-    if let Some(duration) = lease.duration
+    if let Some(duration) = lease.duration.as_ref().and_then(Given::literal)
         && duration.value < SHORTEST_LEASE
     {
         problems.add(
@@ -111,8 +125,10 @@ pub(super) fn read_lease(input: ParseStream<'_>, problems: &mut Problems) -> Res
         );
         return Ok(Lease::default());
     }
-    let duration = lease.duration.map_or(DEFAULT_LEASE, |written| written.value);
-    if let Some(renewal) = lease.renew_every {
+    let Some(duration) = known(&lease.duration, DEFAULT_LEASE) else {
+        return Ok(lease);
+    };
+    if let Some(renewal) = lease.renew_every.as_ref().and_then(Given::literal) {
         let problem = if renewal.value.is_zero() {
             Some("`renew_every` is zero: leave it out to renew after each third of the lease".into())
         } else if renewal.value >= duration {

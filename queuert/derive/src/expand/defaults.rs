@@ -11,43 +11,44 @@ pub(super) fn defaults(queuert: &TokenStream, settings: &Settings) -> TokenStrea
     let mut code = quote!(#queuert::JobDefaults::new());
     if let Some(retry) = &settings.retry {
         let mut policy = quote!(#queuert::RetryPolicy::new());
-        if let Some(attempts) = retry.max_attempts {
-            let attempts = attempts.value;
+        if let Some(attempts) = &retry.max_attempts {
+            let attempts = attempts.code(|attempts| quote!(#attempts));
             policy.extend(quote!(.max_attempts(#attempts)));
         }
-        for (setter, delay) in [("initial", retry.initial), ("maximum", retry.maximum)] {
+        for (setter, delay) in [("initial", &retry.initial), ("maximum", &retry.maximum)] {
             if let Some(delay) = delay {
-                let (setter, delay) = (format_ident!("{setter}"), duration(delay.value));
+                let (setter, delay) = (format_ident!("{setter}"), delay.code(duration));
                 policy.extend(quote!(.#setter(#delay)));
             }
         }
-        for (setter, number) in [("multiplier", retry.multiplier), ("jitter", retry.jitter)] {
+        for (setter, number) in [("multiplier", &retry.multiplier), ("jitter", &retry.jitter)] {
             if let Some(number) = number {
-                let (setter, number) = (format_ident!("{setter}"), number.value);
+                let (setter, number) = (format_ident!("{setter}"), number.code(|number| quote!(#number)));
                 policy.extend(quote!(.#setter(#number)));
             }
         }
         code.extend(quote!(.retry(#policy)));
     }
     if let Some(lease) = &settings.lease {
-        let mut settings = match lease.duration {
+        let mut settings = match &lease.duration {
             Some(lasts) => {
-                let lasts = duration(lasts.value);
+                let lasts = lasts.code(duration);
                 quote!(#queuert::LeaseSettings::of(#lasts))
             }
             None => quote!(#queuert::LeaseSettings::DEFAULT),
         };
-        if let Some(renewal) = lease.renew_every {
-            let renewal = duration(renewal.value);
+        if let Some(renewal) = &lease.renew_every {
+            let renewal = renewal.code(duration);
             settings.extend(quote!(.renew_every(#renewal)));
         }
         code.extend(quote!(.lease(#settings)));
     }
-    if let Some(timeout) = settings.timeout {
-        let timeout = duration(timeout);
+    if let Some(timeout) = &settings.timeout {
+        let timeout = timeout.code(duration);
         code.extend(quote!(.timeout(#timeout)));
     }
-    if let Some(priority) = settings.priority {
+    if let Some(priority) = &settings.priority {
+        let priority = priority.code(|priority| quote!(#priority));
         code.extend(quote!(.priority(#priority)));
     }
     code

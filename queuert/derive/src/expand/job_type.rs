@@ -7,7 +7,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Index, Type};
 
-use super::{Expansion, defaults, implement, placed};
+use super::{Expansion, defaults, placed};
 use crate::attribute::{Blockers, Output};
 use crate::naming::type_text;
 use crate::parse::Variant;
@@ -23,7 +23,15 @@ impl Expansion<'_> {
             const NAME: &'static str = #name;
             const DEFAULTS: #queuert::JobDefaults = #defaults;
         };
-        let mut code = implement(input.span(), quote!(#queuert::JobType for #input), body);
+        let mut code = self.implement(input.span(), quote!(#queuert::JobType for #input), body);
+        if variant.settings.has_expressions() {
+            let place = variant.ident.span();
+            let check = placed(
+                &quote!(#queuert::__private::check_defaults(<#input as #queuert::JobType>::DEFAULTS)),
+                place,
+            );
+            code.extend(quote_spanned!(place=> const _: () = #check;));
+        }
         if variant.settings.entry.is_some() || self.permissive {
             code.extend(self.entry(index, variant, input));
         }
@@ -48,7 +56,7 @@ impl Expansion<'_> {
                 .as_ref()?;
             let next = placed(next, path.span());
             let what = quote!(#queuert::ContinuationOf<#input> for #next);
-            Some(implement(path.span(), what, TokenStream::new()))
+            Some(self.implement(path.span(), what, TokenStream::new()))
         });
         continues.collect()
     }
@@ -59,7 +67,7 @@ impl Expansion<'_> {
             return TokenStream::new();
         };
         let what = quote!(#queuert::OutputOf<#input> for #output);
-        implement(output.span(), what, TokenStream::new())
+        self.implement(output.span(), what, TokenStream::new())
     }
 
     fn waits_for(&self, variant: &Variant, input: &Type) -> TokenStream {
@@ -69,11 +77,7 @@ impl Expansion<'_> {
         if self.permissive || matches!(blockers, Blockers::None) {
             let place = variant.ident.span();
             let input = placed(input, place);
-            code.extend(implement(
-                place,
-                quote!(#queuert::Unblocked for #input),
-                TokenStream::new(),
-            ));
+            code.extend(self.implement(place, quote!(#queuert::Unblocked for #input), TokenStream::new()));
         }
         match blockers {
             Blockers::None => {}
@@ -93,7 +97,7 @@ impl Expansion<'_> {
             Blockers::One(_) | Blockers::Each(_) | Blockers::Any(_) => {
                 let kind = self.blocker_spec(blockers);
                 let what = quote!(#queuert::AwaitedBy<#input> for #kind);
-                code.extend(implement(first_place(blockers), what, TokenStream::new()));
+                code.extend(self.implement(first_place(blockers), what, TokenStream::new()));
             }
         }
         code
@@ -148,7 +152,7 @@ impl Expansion<'_> {
                     #outputs
                 }
             };
-            implement(
+            self.implement(
                 place,
                 quote!(#queuert::BlockerOf<#input> for #blocker),
                 placed(&body, place),

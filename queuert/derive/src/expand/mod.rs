@@ -27,6 +27,7 @@ pub(crate) fn expand(types: &Types, graph: &Graph, permissive: bool) -> TokenStr
         permissive,
         queuert: &types.queuert,
         state: free_name(types),
+        same_ends: chain_output::same_ends(types, graph, permissive),
     };
     let job_types = expansion.each(|index, variant, input| expansion.job_type(index, variant, input));
     if types.generic {
@@ -45,6 +46,8 @@ struct Expansion<'a> {
     queuert: &'a TokenStream,
     /// The name of the type parameter for the state adapter.
     state: Ident,
+    /// For each variant the entry whose enum of outputs it shares.
+    same_ends: Vec<Option<usize>>,
 }
 
 /// A name for a type parameter that hides no type of the user's.
@@ -60,16 +63,6 @@ fn free_name(types: &Types) -> Ident {
     Ident::new(&name, Span::call_site())
 }
 
-/// An implementation that the compiler places where the user declared it: it points from the keyword to the end of the
-/// implementing type, and for that the braces must be at a place of the user's too.
-fn implement(place: Span, what: TokenStream, body: TokenStream) -> TokenStream {
-    let keyword = Ident::new("impl", place);
-    let mut body = Group::new(Delimiter::Brace, body);
-    body.set_span(place);
-    // A deprecated variant or struct is reported where the user wrote it, if at all.
-    quote!(#[automatically_derived] #[allow(deprecated, reason = "as declared")] #keyword #what #body)
-}
-
 /// The same tokens, as if they were written at one place.
 fn placed(tokens: &impl ToTokens, place: Span) -> TokenStream {
     let place_token = |mut token: TokenTree| {
@@ -83,6 +76,17 @@ fn placed(tokens: &impl ToTokens, place: Span) -> TokenStream {
 }
 
 impl Expansion<'_> {
+    /// An implementation that the compiler places where the user declared it: it points from the keyword to the end of the
+    /// implementing type, and for that the braces must be at a place of the user's too.
+    fn implement(&self, place: Span, what: TokenStream, body: TokenStream) -> TokenStream {
+        let allowed = &self.types.allowed;
+        let keyword = Ident::new("impl", place);
+        let mut body = Group::new(Delimiter::Brace, body);
+        body.set_span(place);
+        // A deprecated variant or struct is reported where the user wrote it, if at all.
+        quote!(#[automatically_derived] #[allow(deprecated, reason = "as declared")] #allowed #keyword #what #body)
+    }
+
     /// The enum of attempts; another name if the user has taken this one, which was reported.
     fn attempt_name(&self) -> Ident {
         self.free(attempt_name(self.types))
@@ -122,7 +126,7 @@ impl Expansion<'_> {
             types, queuert, state, ..
         } = self;
         let visibility = &types.visibility;
-        let non_exhaustive = &types.non_exhaustive;
+        let (non_exhaustive, allowed) = (&types.non_exhaustive, &types.allowed);
         let name = self.attempt_name();
         let text = name.to_string();
         let summary = format!("An attempt of a job of `{}`, to match exhaustively.", types.ident);
@@ -143,6 +147,7 @@ impl Expansion<'_> {
             #[doc = #summary]
             #[allow(dead_code, reason = "made whether or not the job types are processed by one `match`")]
             #[allow(deprecated, private_interfaces, reason = "as declared")]
+            #allowed
             #non_exhaustive
             #visibility enum #name<#state: #queuert::adapter::StateAdapter> {
                 #variants
@@ -150,6 +155,7 @@ impl Expansion<'_> {
 
             #[automatically_derived]
             #[allow(deprecated, reason = "as declared")]
+            #allowed
             impl<#state: #queuert::adapter::StateAdapter> ::std::fmt::Debug for #name<#state> {
                 fn fmt(&self, __f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                     use #queuert::__private::debug::*;
@@ -210,7 +216,7 @@ impl Expansion<'_> {
                     ::std::vec![#defaults]
                 }
         };
-        implement(ident.span(), quote!(#queuert::JobTypes for #ident), body)
+        self.implement(ident.span(), quote!(#queuert::JobTypes for #ident), body)
     }
 
     fn graph_node(&self, index: usize, variant: &Variant, input: &Type) -> TokenStream {
@@ -251,7 +257,7 @@ impl Expansion<'_> {
     /// so. Not `From`, which would take that implementation from the user.
     fn uses(&self) -> TokenStream {
         let queuert = self.queuert;
-        let ident = &self.types.ident;
+        let (ident, allowed) = (&self.types.ident, &self.types.allowed);
         let made = self.each(|index, variant, input| {
             let (variant, function) = (&variant.ident, format_ident!("variant_{index}"));
             quote! {
@@ -269,6 +275,7 @@ impl Expansion<'_> {
             return TokenStream::new();
         }
         quote! {
+            #allowed
             const _: () = {
                 #made
                 #[allow(dead_code, deprecated, reason = "says that what the variants wrap is used")]

@@ -52,7 +52,7 @@ async fn a_key_covers_the_chain_until_it_ends() {
 }
 
 #[tokio::test]
-async fn the_newest_match_counts_without_exceptions_and_within_the_window() {
+async fn the_newest_match_counts_without_exceptions_and_an_open_one_whatever_the_window() {
     let state = state();
     start(&state, &[open(1)]).await;
     state.clock().advance(Duration::from_secs(10));
@@ -61,8 +61,20 @@ async fn the_newest_match_counts_without_exceptions_and_within_the_window() {
     assert_eq!(start(&state, &[open(3)]).await[0].id, chain_id(2));
     let older = Deduplication::while_open("key").except_ids([chain_id(2)]);
     assert_eq!(start(&state, &[keyed(3, older.clone())]).await[0].id, chain_id(1));
-    let created = start(&state, &[keyed(3, older.window(Duration::from_secs(9)))]).await;
-    assert!(!created[0].deduplicated);
+    let mut window = Deduplication::within("key", Duration::from_secs(9)).except_ids([chain_id(2)]);
+    let found = start(&state, &[keyed(3, window.clone())]).await;
+    assert_eq!(
+        found[0].id,
+        chain_id(1),
+        "it is open, although it is older than the window"
+    );
+    state.cancel_chains(None, &[chain_id(1)]).await.unwrap().unwrap();
+    let created = start(&state, &[keyed(3, window.clone())]).await;
+    assert!(!created[0].deduplicated, "it has ended, and is older than the window");
+    window.except.push(chain_id(3));
+    state.clock().advance(Duration::from_secs(10));
+    state.cancel_chains(None, &[chain_id(3)]).await.unwrap().unwrap();
+    assert!(!start(&state, &[keyed(4, window)]).await[0].deduplicated);
 }
 
 #[tokio::test]

@@ -28,12 +28,9 @@ async fn a_verb_waits_for_the_transaction_that_holds_its_chain() {
         fence: fence(1),
         lease: LEASE,
     };
-    assert_eq!(state.renew_leases(&[renewal]).await.unwrap(), [Renewal::Busy]);
+    assert_eq!(state.renew_leases(None, &[renewal]).await.unwrap(), [Renewal::Busy]);
     state.clock().advance(LEASE * 2);
-    let types = vec![ReapType {
-        name: "task".into(),
-        max_attempts: 5,
-    }];
+    let types = vec![ReapType::new("task", RetryPolicy::new().max_attempts(5), LEASE)];
     let reap = ReapLeases::new(types, 10, Vec::new());
     assert!(state.reap_leases(&reap).await.unwrap().is_empty());
 
@@ -44,7 +41,7 @@ async fn a_verb_waits_for_the_transaction_that_holds_its_chain() {
     let refused = cancel.await.unwrap().unwrap_err();
     assert_eq!(refused, Refusal::NotOpen(chain_id(1), JobStatus::Completed));
     let lost = [Renewal::Lost(AbortReason::AlreadyCompleted)];
-    assert_eq!(state.renew_leases(&[renewal]).await.unwrap(), lost);
+    assert_eq!(state.renew_leases(None, &[renewal]).await.unwrap(), lost);
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ use crate::error::StateError;
 use crate::id::{ChainId, Fence, JobId, WorkerId};
 use crate::job::{JobRecord, JobStatus};
 use crate::payload::Payload;
+use crate::settings::RetryPolicy;
 use crate::time::Timestamp;
 
 const LEASE: Duration = Duration::from_secs(30);

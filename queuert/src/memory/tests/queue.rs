@@ -95,10 +95,7 @@ async fn expired_leases_are_taken_oldest_first_without_those_of_the_caller() {
         claim_types(&state, &["a", "b"], 1, number).await;
         state.clock().advance(Duration::from_secs(1));
     }
-    let types = ["a", "b"].map(|name| ReapType {
-        name: name.into(),
-        max_attempts: 1,
-    });
+    let types = ["a", "b"].map(|name| ReapType::new(name, RetryPolicy::new().max_attempts(1), LEASE));
     let mut reap = ReapLeases::new(types.to_vec(), 2, vec![job_id(1)]);
     assert!(state.reap_leases(&reap).await.unwrap().is_empty());
     state.clock().advance(LEASE);
@@ -152,7 +149,7 @@ async fn attempts_that_are_given_back_are_not_spent() {
     // Repeated under its own fence, also while another attempt runs; anything else is lost.
     claim(&state, "task", 1, 3).await;
     let settled = settle(&state, &[finish(1, 2)]).await;
-    assert_eq!(settled, [Settled::Repeated(JobStatus::Running)]);
+    assert_eq!(settled, [Settled::Repeated(Repeated::new(JobStatus::Running))]);
     let settled = settle(&state, &[finish(1, 1)]).await;
     assert_eq!(settled, [Settled::Lost(crate::AbortReason::TakenByAnotherWorker)]);
 }

@@ -119,10 +119,7 @@ impl Run {
             }
             3 => self.state.clock().advance(Duration::from_secs(self.random.u64(..60))),
             4 => {
-                let types = TYPES.map(|name| ReapType {
-                    name: name.into(),
-                    max_attempts: 3,
-                });
+                let types = TYPES.map(|name| ReapType::new(name, RetryPolicy::new().max_attempts(3), LEASE));
                 let reap = ReapLeases::new(types.to_vec(), 3, Vec::new());
                 self.state.reap_leases(&reap).await.unwrap();
             }

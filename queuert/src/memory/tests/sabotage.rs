@@ -7,10 +7,7 @@ async fn without_fencing_a_zombie_settles_the_job_of_its_successor() {
     start(&state, &[new_chain(1)]).await;
     claim(&state, "task", 1, 1).await;
     state.clock().advance(LEASE * 2);
-    let types = vec![ReapType {
-        name: "task".into(),
-        max_attempts: 5,
-    }];
+    let types = vec![ReapType::new("task", RetryPolicy::new().max_attempts(5), LEASE)];
     state.reap_leases(&ReapLeases::new(types, 1, Vec::new())).await.unwrap();
     claim(&state, "task", 1, 2).await;
     assert!(matches!(settle(&state, &[finish(1, 1)]).await[0], Settled::Lost(_)));

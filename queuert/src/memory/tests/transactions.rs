@@ -119,7 +119,9 @@ async fn a_transaction_of_another_store_is_refused() {
 async fn application_data_is_text_and_says_when_it_is_not_what_was_asked_for() {
     let state = state();
     let mut transaction = state.begin().await.unwrap();
-    transaction.put("entry", f64::NAN).await.unwrap();
+    let refused = transaction.put("entry", f64::NAN).await.unwrap_err();
+    assert_eq!(refused.kind(), StateErrorKind::Misconfigured);
+    transaction.put("entry", None::<f64>).await.unwrap();
     state.commit(transaction).await.unwrap();
     assert_eq!(state.get::<f64>("entry").unwrap_err().kind(), StateErrorKind::Corrupt);
     assert_eq!(state.get::<Option<f64>>("entry").unwrap(), Some(None));

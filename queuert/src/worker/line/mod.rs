@@ -3,19 +3,21 @@
 //! A worker has one job at a time. What a job still needs when its processor is done, the write of its end, is not the
 //! worker's: with several workers the next job begins meanwhile, as it would on the worker beside it. A single worker
 //! waits for that write, so that its jobs happen strictly one after the other; only the claim of the next one goes out
-//! with it, unless it asks for the next job of its chain.
+//! with it, unless it asks for the next job of its chain. If the write takes long, the claimed job goes back, and the
+//! worker claims no other before the write is done.
 //!
 //! Jobs are claimed ahead for workers that will be free by the time another claim could be answered, or within a few
 //! milliseconds, and for no more: see [`Pace`]. So short jobs come in large batches, whatever the number of workers, and
-//! long ones are not kept from other processes. What was claimed ahead begins when a worker is free, in the order of the claims, and goes back
+//! long ones are not kept from other processes. The store is told how many bytes the inputs may have, see [`Bounds`], so that
+//! large inputs do not fill the memory of the process. What was claimed ahead begins when a worker is free, in the order of the claims, and goes back
 //! unspent if that takes long.
 //!
 //! Nobody is given a job: a worker that is told of one takes the first in line, if there still is one. So a worker that
 //! does not get to run keeps no job from the others.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ use tokio::time::Instant;
 
 use super::pace::Pace;
 
+use crate::__task::{Lock, LockGuard};
+
 /// How long a claimed job waits for a worker before it goes back: far longer than the wait that [`Pace`] allows for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -31,10 +35,37 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// again, at most, after a crash in the middle of many short jobs.
 const IN_HAND: usize = 2_000;
 
+/// How many bytes of payloads wait in line at most, beyond one job for each idle worker: no claim brings more, but for its
+/// first job.
+pub(crate) const BYTES_AHEAD: usize = 4 << 20;
+
+/// What can be lined up.
+pub(crate) trait Payloads {
+    /// How many bytes its payloads have.
+    fn bytes(&self) -> usize;
+}
+
+/// What a claim may bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// How many jobs, whatever their inputs weigh: one for each worker that would be idle otherwise.
+    pub(crate) at_least: usize,
+    /// How many bytes of inputs, beyond these.
+    pub(crate) bytes: usize,
+}
+
+impl Bounds {
+    /// Any number of bytes.
+    pub(crate) const NONE: Self = Self {
+        at_least: 1,
+        bytes: usize::MAX,
+    };
+}
+
 /// Claimed jobs of type `T` in line for workers.
 pub(crate) struct Line<T> {
     all: usize,
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
     /// Attempts whose end is on its way to the store.
     ending: AtomicUsize,
     pace: Pace,
@@ -47,6 +78,8 @@ pub(crate) struct Line<T> {
 
 struct State<T> {
     waiting: VecDeque<Waiting<T>>,
+    /// How many bytes the payloads of those that wait have.
+    waiting_bytes: usize,
     /// All workers that there are, by number; those that are gone leave their number to the next.
     members: Vec<Presence>,
     gone: Vec<usize>,
@@ -57,11 +90,15 @@ struct State<T> {
     busy: usize,
     /// Whether the crew looks after those who wait too long.
     watched: bool,
+    /// A single worker gave back the job that it had claimed while its last end was written: it claims no other before
+    /// that is done, or it would claim and give back for as long as the write takes.
+    gave_back: bool,
     closed: bool,
 }
 
 struct Waiting<T> {
     job: T,
+    bytes: usize,
     since: Instant,
     held_up: bool,
 }
@@ -73,18 +110,53 @@ enum Presence {
     Gone,
 }
 
+impl<T: Payloads> Line<T> {
+    /// Lines up claimed jobs in their order, and returns them if no worker will take any more. `held_up` is whether the
+    /// store is away and holds up the workers.
+    pub(crate) fn push(&self, jobs: Vec<T>, held_up: bool) -> Vec<T> {
+        if jobs.is_empty() {
+            return jobs;
+        }
+        let since = Instant::now();
+        let mut state = self.state();
+        if state.closed {
+            return jobs;
+        }
+        for job in jobs {
+            let bytes = job.bytes();
+            state.waiting_bytes += bytes;
+            state.waiting.push_back(Waiting {
+                job,
+                bytes,
+                since,
+                held_up,
+            });
+        }
+        let called = state.call();
+        let unwatched = !std::mem::replace(&mut state.watched, true);
+        if unwatched || state.missing(self.all) > 0 {
+            self.crew.notify_one();
+        }
+        drop(state);
+        called.into_iter().for_each(Waker::wake);
+        Vec::new()
+    }
+}
+
 impl<T> Line<T> {
     pub(crate) fn new(all: usize) -> Self {
         Self {
             all,
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 waiting: VecDeque::new(),
+                waiting_bytes: 0,
                 members: Vec::new(),
                 gone: Vec::new(),
                 idle: Vec::new(),
                 called: 0,
                 busy: 0,
                 watched: false,
+                gave_back: false,
                 closed: false,
             }),
             ending: AtomicUsize::new(0),
@@ -95,8 +167,8 @@ impl<T> Line<T> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> LockGuard<'_, State<T>> {
+        self.state.lock()
     }
 
     /// Whether a worker takes its next job only when the end of the last one has been written.
@@ -110,16 +182,26 @@ impl<T> Line<T> {
         let ending = self.ending.load(Ordering::SeqCst);
         let free = self.all.saturating_sub(state.busy);
         if self.strict() {
-            return (free + ending).saturating_sub(waiting);
+            let soon_free = if state.gave_back { 0 } else { ending };
+            return (free + soon_free).saturating_sub(waiting);
         }
         let in_hand = waiting + ending + state.busy;
         let room = IN_HAND.max(2 * self.all).saturating_sub(in_hand);
         let ahead = self.pace.ahead();
         // While the workers have enough for now, the next claim can wait and be larger.
-        if waiting > ahead / 2 {
+        if waiting > ahead / 2 || state.waiting_bytes > BYTES_AHEAD / 2 {
             return free.saturating_sub(waiting).min(room);
         }
         (free + ahead).saturating_sub(waiting).min(room)
+    }
+
+    /// What the next claim may bring.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let state = self.state();
+        Bounds {
+            at_least: self.all.saturating_sub(state.busy + state.waiting.len()),
+            bytes: BYTES_AHEAD.saturating_sub(state.waiting_bytes),
+        }
     }
 
     /// Waits until there is a worker to claim for, and says how many there are. A saturated process waits here, and
@@ -163,40 +245,16 @@ impl<T> Line<T> {
         due
     }
 
-    /// A claim that was sent then has been answered.
-    pub(crate) fn claimed(&self, sent_at: Instant) {
-        self.pace.claimed(sent_at.elapsed());
-    }
-
-    /// Lines up claimed jobs in their order, and returns them if no worker will take any more. `held_up` is whether the
-    /// store is away and holds up the workers.
-    pub(crate) fn push(&self, jobs: Vec<T>, held_up: bool) -> Vec<T> {
-        if jobs.is_empty() {
-            return jobs;
-        }
-        let since = Instant::now();
-        let mut state = self.state();
-        if state.closed {
-            return jobs;
-        }
-        state
-            .waiting
-            .extend(jobs.into_iter().map(|job| Waiting { job, since, held_up }));
-        let called = state.call();
-        // Who waits for a single worker waits for the write of its last end, and for nothing else.
-        let unwatched = !self.strict() && !std::mem::replace(&mut state.watched, true);
-        if unwatched || state.missing(self.all) > 0 {
-            self.crew.notify_one();
-        }
-        drop(state);
-        called.into_iter().for_each(Waker::wake);
-        Vec::new()
+    /// A claim that was sent then has been answered, with so many jobs whose payloads have so many bytes.
+    pub(crate) fn claimed(&self, sent_at: Instant, jobs: usize, bytes: usize) {
+        self.pace.claimed(sent_at.elapsed(), jobs, bytes);
     }
 
     /// Takes no more jobs, and returns those that wait.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut state = self.state();
         state.closed = true;
+        state.waiting_bytes = 0;
         let waiting = std::mem::take(&mut state.waiting);
         waiting.into_iter().map(|waiting| waiting.job).collect()
     }
@@ -205,14 +263,18 @@ impl<T> Line<T> {
     /// workers, nothing is gained by going back; who was held up has a whole period after it.
     pub(crate) fn take_impatient(&self, held_up: bool) -> Vec<T> {
         let now = Instant::now();
-        self.take(&mut self.state(), |waiting| {
+        let mut state = self.state();
+        let impatient = state.take(|waiting| {
             if now < waiting.since + PATIENCE {
                 return false;
             }
             let stays = waiting.held_up || held_up;
             (waiting.since, waiting.held_up) = (now, held_up);
             !stays
-        })
+        });
+        state.gave_back |= self.strict() && !impatient.is_empty();
+        self.feed(&state);
+        impatient
     }
 
     /// When to look for those who have waited for too long; `None` when nobody needs to look before it is asked to.
@@ -231,20 +293,9 @@ impl<T> Line<T> {
 
     /// Takes out those that meet a condition.
     pub(crate) fn take_if(&self, condition: impl Fn(&T) -> bool) -> Vec<T> {
-        self.take(&mut self.state(), |waiting| condition(&waiting.job))
-    }
-
-    fn take(&self, state: &mut State<T>, mut condition: impl FnMut(&mut Waiting<T>) -> bool) -> Vec<T> {
-        let mut taken = Vec::new();
-        let mut rest = VecDeque::with_capacity(state.waiting.len());
-        for mut waiting in std::mem::take(&mut state.waiting) {
-            match condition(&mut waiting) {
-                true => taken.push(waiting.job),
-                false => rest.push_back(waiting),
-            }
-        }
-        state.waiting = rest;
-        self.feed(state);
+        let mut state = self.state();
+        let taken = state.take(|waiting| condition(&waiting.job));
+        self.feed(&state);
         taken
     }
 
@@ -293,6 +344,22 @@ impl<T> Line<T> {
 }
 
 impl<T> State<T> {
+    /// Takes out the waiting jobs that meet a condition; the others keep their order.
+    fn take(&mut self, mut condition: impl FnMut(&mut Waiting<T>) -> bool) -> Vec<T> {
+        let mut taken = Vec::new();
+        let mut rest = VecDeque::with_capacity(self.waiting.len());
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            if condition(&mut waiting) {
+                self.waiting_bytes -= waiting.bytes;
+                taken.push(waiting.job);
+            } else {
+                rest.push_back(waiting);
+            }
+        }
+        self.waiting = rest;
+        taken
+    }
+
     /// Calls idle workers for those who wait, one for each. They are to be woken when the lock is gone.
     fn call(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
@@ -360,6 +427,7 @@ impl<T> Member<T> {
             self.line.feed(&state);
             return Poll::Pending;
         };
+        state.waiting_bytes -= waiting.bytes;
         state.members[self.number] = Presence::Busy;
         state.busy += 1;
         self.since = Some(now);
@@ -398,6 +466,9 @@ pub(crate) struct Ending<T>(Arc<Line<T>>);
 impl<T> Drop for Ending<T> {
     fn drop(&mut self) {
         self.0.ending.fetch_sub(1, Ordering::SeqCst);
+        if self.0.strict() {
+            self.0.state().gave_back = false;
+        }
         if self.0.hungry.load(Ordering::SeqCst) {
             self.0.feed(&self.0.state());
         }

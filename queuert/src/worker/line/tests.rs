@@ -4,6 +4,22 @@ use super::*;
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
+impl Payloads for u32 {
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// A job of so many bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Heavy(usize);
+
+impl Payloads for Heavy {
+    fn bytes(&self) -> usize {
+        self.0
+    }
+}
+
 /// A worker that has a job.
 async fn busy(line: &Arc<Line<u32>>) -> Member<u32> {
     assert!(line.push(vec![0], false).is_empty());
@@ -163,7 +179,7 @@ async fn short_jobs_are_claimed_ahead_in_batches_that_are_refilled_at_half() {
     assert!(member.next().now_or_never().is_none());
     let sent_at = Instant::now();
     tokio::time::advance(Duration::from_millis(1)).await;
-    line.claimed(sent_at);
+    line.claimed(sent_at, 50, 0);
     assert_eq!(
         line.demand().await,
         102,
@@ -175,6 +191,35 @@ async fn short_jobs_are_claimed_ahead_in_batches_that_are_refilled_at_half() {
     assert_eq!(line.demand().now_or_never(), None);
     drop(line.take_if(|job| *job >= 50));
     assert_eq!(line.demand().await, 52);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_may_bring_a_job_for_each_idle_worker_and_what_is_left_of_the_bytes() {
+    const LARGE: usize = BYTES_AHEAD / 4;
+    let line = Arc::new(Line::new(2));
+    let bounds = |at_least, bytes| Bounds { at_least, bytes };
+    assert_eq!(line.bounds(), bounds(2, BYTES_AHEAD));
+    // Many light jobs, so that many more are claimed ahead.
+    line.push((0..1_000).map(|_| Heavy(1)).collect(), false);
+    assert_eq!(line.bounds(), bounds(0, BYTES_AHEAD - 1_000), "all that waits counts");
+    let mut member = line.join().unwrap();
+    for _ in 0..1_000 {
+        member.next().await;
+    }
+    assert_eq!(line.bounds(), bounds(1, BYTES_AHEAD), "one worker is busy");
+    line.claimed(Instant::now(), 1_000, 1_000);
+    line.push((0..3).map(|_| Heavy(LARGE)).collect(), false);
+    assert_eq!(line.bounds(), bounds(0, LARGE));
+    assert_eq!(line.demand().now_or_never(), None, "more than half of the bytes wait");
+    member.next().await;
+    assert!(line.demand().await > 1_000, "a claim is worth it again");
+    assert_eq!(line.bounds(), bounds(0, 2 * LARGE));
+    drop(line.take_if(|_| true));
+    assert_eq!(line.bounds(), bounds(1, BYTES_AHEAD));
+    line.push(vec![Heavy(2 * BYTES_AHEAD)], false);
+    assert_eq!(line.bounds(), bounds(0, 0));
+    line.close();
+    assert_eq!(line.bounds(), bounds(1, BYTES_AHEAD));
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,11 +263,22 @@ async fn who_waits_with_everybody_stays_until_a_while_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_single_worker_is_patient() {
+async fn a_single_worker_gives_its_next_job_back_once_if_its_last_end_takes_long_to_be_written() {
     let line = Arc::new(Line::new(1));
-    let _member = busy(&line).await;
+    let mut member = busy(&line).await;
+    let ending = line.ending();
+    assert_eq!(line.demand().await, 1);
     line.push(vec![1], false);
-    assert_eq!(line.look_first(), None);
+    tokio::time::sleep_until(line.look_first().unwrap()).await;
+    assert_eq!(line.take_impatient(false), [1]);
+    assert_eq!(line.demand().now_or_never(), None, "it claims no other meanwhile");
+    drop(ending);
+    assert!(member.next().now_or_never().is_none());
+    assert_eq!(line.demand().await, 1, "and one when the end is written");
+    line.push(vec![2], false);
+    assert_eq!(member.next().await.job, 2);
+    let _ending = line.ending();
+    assert_eq!(line.demand().await, 1, "the next end is a new one");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use queuert::adapter::{
     ClaimJobs, ClaimType, Claimed, ReapLeases, ReapType, ReapedJob, RenewLease, Renewal, StateAdapter,
 };
-use queuert::{Fence, JobId, StateError, Timestamp};
+use queuert::{Fence, JobId, RetryPolicy, StateError, Timestamp};
 
 pub(crate) use attempt::Attempt;
 pub(crate) use open::Open;
@@ -32,6 +32,9 @@ pub(crate) const TICK: Duration = Duration::from_millis(3);
 
 /// The attempts that a sweep grants to types that say nothing.
 pub(crate) const MANY_ATTEMPTS: u32 = 25;
+
+/// A backoff that is over as soon as there is another call.
+const AT_ONCE: Duration = Duration::from_micros(1);
 
 /// The worker that claims unless a case names another.
 pub(crate) const WORKER: &str = "worker";
@@ -144,6 +147,16 @@ impl<F: StateFixture> Bench<F> {
         self.claim_as(WORKER, &types, limit).await
     }
 
+    /// The same with inputs of so many bytes, beyond the first `at_least` jobs.
+    pub(crate) async fn claim_within(&self, types: &[&str], limit: usize, at_least: usize, bytes: usize) -> Claimed {
+        let types = types.iter().map(|name| ClaimType {
+            name: (*name).to_owned().into(),
+            lease: LONG,
+        });
+        let claim = ClaimJobs::new(types.collect(), limit, identity::worker(WORKER), identity::fence());
+        answer(self.state.claim_jobs(&claim.within_bytes(at_least, bytes)).await)
+    }
+
     /// What runs under a fence, in order of id.
     pub(crate) async fn claimed(&self, fence: Fence) -> Vec<Attempt> {
         let claimed = answer(self.state.claimed_jobs(fence).await);
@@ -189,7 +202,7 @@ impl<F: StateFixture> Bench<F> {
             fence: attempt.fence,
             lease,
         };
-        let mut renewed = answer(self.state.renew_leases(&[renewal]).await);
+        let mut renewed = answer(self.state.renew_leases(None, &[renewal]).await);
         assert_eq!(renewed.len(), 1, "one renewal has one answer");
         renewed.remove(0)
     }
@@ -201,11 +214,16 @@ impl<F: StateFixture> Bench<F> {
     pub(crate) async fn reap_with(&self, types: &[(&str, u32)], limit: usize, except: &[JobId]) -> Vec<ReapedJob> {
         let types = types
             .iter()
-            .map(|(name, max_attempts)| ReapType {
-                name: (*name).to_owned().into(),
-                max_attempts: *max_attempts,
+            .map(|(name, max_attempts)| {
+                let retry = RetryPolicy::new().max_attempts(*max_attempts).initial(AT_ONCE);
+                ReapType::new((*name).to_owned(), retry.maximum(AT_ONCE), SHORT)
             })
             .collect();
+        self.reap_as(types, limit, except).await
+    }
+
+    /// The same with the whole settings of the types.
+    pub(crate) async fn reap_as(&self, types: Vec<ReapType>, limit: usize, except: &[JobId]) -> Vec<ReapedJob> {
         answer(
             self.state
                 .reap_leases(&ReapLeases::new(types, limit, except.to_vec()))

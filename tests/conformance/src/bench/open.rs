@@ -1,6 +1,8 @@
 //! A transaction that a case holds open.
 
-use queuert::adapter::{Applied, Authority, Outcome, Settled, Settlement, StateAdapter};
+use std::time::Duration;
+
+use queuert::adapter::{Applied, Authority, Outcome, RenewLease, Renewal, Settled, Settlement, StateAdapter};
 use queuert::{AbortReason, ChainId, JobId, JobRecord, StateError};
 
 use super::{Attempt, Bench, answer};
@@ -69,6 +71,18 @@ impl<F: StateFixture> Open<F> {
                 .hold_lease(&mut self.transaction, attempt.id(), attempt.fence)
                 .await,
         )
+    }
+
+    pub(crate) async fn renew(&mut self, attempt: &Attempt, lease: Duration) -> Renewal {
+        let renewal = RenewLease {
+            job: attempt.id(),
+            fence: attempt.fence,
+            lease,
+        };
+        let state = &self.bench.state;
+        let renewed = answer(state.renew_leases(Some(&mut self.transaction), &[renewal]).await);
+        assert_eq!(renewed.len(), 1, "one renewal has one answer");
+        renewed[0]
     }
 
     /// Settles a job from outside; the case has locked its chain.

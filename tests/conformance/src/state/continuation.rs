@@ -1,6 +1,6 @@
 //! Continuing a chain.
 
-use queuert::adapter::{JobSort, Order, Refusal, Settled};
+use queuert::adapter::{JobSort, Order, Refusal, Repeated, Settled};
 use queuert::{JobRecord, JobStatus};
 
 use crate::bench::{Bench, LONG, SHORT};
@@ -88,7 +88,7 @@ pub async fn a_job_has_one_successor<F: StateFixture>(fixture: F) {
     let other_id = other.id();
     assert_eq!(
         bench.settle(&attempt, other.next()).await,
-        Settled::Repeated(JobStatus::Completed)
+        Settled::Repeated(Repeated::new(JobStatus::Completed))
     );
     assert!(bench.jobs(&[other_id]).await.is_empty());
     let jobs = jobs_of(&bench, chain).await;
@@ -113,7 +113,7 @@ pub async fn of_many_continuations_at_once_one_is_applied<F: StateFixture>(fixtu
     for settled in settling {
         match settled.await.expect("no settlement fails") {
             Settled::Applied(_) => applied += 1,
-            Settled::Repeated(JobStatus::Completed) => repeated += 1,
+            Settled::Repeated(again) if again.status == JobStatus::Completed => repeated += 1,
             other => panic!("neither applied nor repeated: {other:?}"),
         }
     }

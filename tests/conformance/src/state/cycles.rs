@@ -136,3 +136,90 @@ pub async fn two_continuations_cannot_close_a_long_circle_together<F: StateFixtu
     let settled = bench.overlap(first, End::Commit, second.as_mut()).await;
     assert_eq!(settled, Settled::Refused(Refusal::BlockerCycle { job, chain: d }));
 }
+
+/// Of several blockers that close a circle, the one that stands first is named, whatever its id is and however long its way.
+pub async fn the_first_blocker_that_closes_a_circle_is_named<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start("first").await;
+    let near = bench.start_blocked("near", &[chain]).await;
+    let middle = bench.start_blocked("middle", &[near]).await;
+    let far = bench.start_blocked("far", &[middle, near]).await;
+    let innocent = bench.start("innocent").await;
+    let attempt = bench.attempt("first").await;
+    for blockers in [
+        [innocent, far, near, middle],
+        [near, far, middle, innocent],
+        [innocent, middle, middle, far],
+    ] {
+        let next = draft("next").blocked_by(&blockers);
+        let job = next.id();
+        let named = *blockers
+            .iter()
+            .find(|blocker| **blocker != innocent)
+            .expect("one of them");
+        let settled = bench.settle(&attempt, next.next()).await;
+        assert_eq!(settled, Settled::Refused(Refusal::BlockerCycle { job, chain: named }));
+    }
+}
+
+/// Ways that part and meet again are no circle, unless they lead back to the chain.
+pub async fn ways_that_meet_again_are_no_circle<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start("first").await;
+    let bottom = bench.start("bottom").await;
+    let (left, right) = (
+        bench.start_blocked("left", &[bottom]).await,
+        bench.start_blocked("right", &[bottom]).await,
+    );
+    let top = bench.start_blocked("top", &[left, right, bottom]).await;
+    let next = draft("next").blocked_by(&[top, left, right, bottom]);
+    let applied = bench.apply(&bench.attempt("first").await, next.next()).await;
+    assert_eq!(applied.next, Some(JobStatus::Blocked));
+    // The chain waits for all of them now: whatever the bottom waits for must not lead to it.
+    assert_refused(&bench, &bench.attempt("bottom").await, chain).await;
+}
+
+/// Many blockers that all wait for the same chains: the search visits each of these once, so a graph that has this many
+/// edges is no matter.
+pub async fn a_wide_graph_is_searched<F: StateFixture>(fixture: F) {
+    const WIDE: usize = 300;
+    const SHARED: usize = 50;
+    let bench = Bench::new(fixture).await;
+    let chain = bench.start("first").await;
+    let shared = bench.start_at_once("shared", SHARED).await;
+    let drafts: Vec<_> = (0..WIDE).map(|_| draft("wide").blocked_by(&shared)).collect();
+    let wide: Vec<ChainId> = drafts.iter().map(|draft| draft.chain_id()).collect();
+    let chains: Vec<_> = drafts.into_iter().map(|draft| draft.chain()).collect();
+    bench.create(&chains).await.expect("nothing is wrong with the batch");
+    let attempt = bench.attempt("first").await;
+    let applied = bench.apply(&attempt, draft("next").blocked_by(&wide).next()).await;
+    assert_eq!(applied.next, Some(JobStatus::Blocked));
+    // Each of them waits for the shared ones, the chain for each of them.
+    let attempt = bench.attempt("shared").await;
+    let mut blockers = wide[..WIDE / 2].to_vec();
+    blockers.push(chain);
+    let next = draft("next").blocked_by(&blockers);
+    let job = next.id();
+    let settled = bench.settle(&attempt, next.next()).await;
+    assert_eq!(settled, Settled::Refused(Refusal::BlockerCycle { job, chain: wide[0] }));
+}
+
+/// A way of ten thousand chains is followed to its end.
+pub async fn a_deep_graph_is_searched<F: StateFixture>(fixture: F) {
+    const DEEP: usize = 10_000;
+    let bench = Bench::new(fixture).await;
+    let (chain, other) = (bench.start("first").await, bench.start("other").await);
+    let mut chains = Vec::with_capacity(DEEP);
+    let mut last = chain;
+    for _ in 0..DEEP {
+        let next = draft("deep").blocked_by(&[last]);
+        last = next.chain_id();
+        chains.push(next.chain());
+    }
+    bench.create(&chains).await.expect("nothing is wrong with the batch");
+    assert_refused(&bench, &bench.attempt("first").await, last).await;
+    let next = draft("next").blocked_by(&[last]);
+    let applied = bench.apply(&bench.attempt("other").await, next.next()).await;
+    assert_eq!(applied.next, Some(JobStatus::Blocked));
+    assert_eq!(bench.status(other).await, JobStatus::Blocked);
+}

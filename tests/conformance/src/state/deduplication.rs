@@ -162,8 +162,8 @@ pub async fn the_newest_chain_is_given<F: StateFixture>(fixture: F) {
     assert_found(&bench, Deduplication::forever("key"), newest).await;
 }
 
-/// Within a window, only chains created in it count. (S20)
-pub async fn only_chains_within_the_window_count<F: StateFixture>(fixture: F) {
+/// Of ended chains, only those created within the window count. (S20)
+pub async fn ended_chains_count_within_the_window<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
     let chain = assert_new(&bench, Deduplication::within("key", LONG)).await;
     bench.complete_outside(chain, "1").await;
@@ -173,16 +173,81 @@ pub async fn only_chains_within_the_window_count<F: StateFixture>(fixture: F) {
     assert_new(&bench, Deduplication::within("key", SHORT)).await;
 }
 
-/// A window also bounds the open chains, and does not add ended ones. (S21)
-pub async fn a_window_bounds_open_chains<F: StateFixture>(fixture: F) {
+/// An open chain counts although it is older than the window: a key has one open chain. (S21, I7)
+pub async fn an_open_chain_counts_past_the_window<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let window = Deduplication::within("key", SHORT);
+    let chain = assert_new(&bench, window.clone()).await;
+    bench.elapse(SHORT * 2).await;
+    assert_found(&bench, window.clone(), chain).await;
+    bench.continue_with(&bench.attempt("mail").await, "two").await;
+    assert_found(&bench, window.clone(), chain).await;
+    bench.complete_outside(chain, "1").await;
+    let second = assert_new(&bench, window.clone()).await;
+    assert_found(&bench, window, second).await;
+}
+
+/// A cancelled or dead chain counts within its window, as a completed one does, and a retried one while it is open.
+pub async fn a_stopped_chain_counts_within_its_window<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let (short, long) = (Deduplication::within("key", SHORT), Deduplication::within("key", LONG));
+    let chain = assert_new(&bench, long.clone()).await;
+    bench.cancel(&[chain]).await.expect("the chain is open");
+    assert_found(&bench, long.clone(), chain).await;
+    bench.elapse(SHORT * 2).await;
+    bench.retry(&[chain]).await.expect("the key is free");
+    assert_found(&bench, short.clone(), chain).await;
+    bench.apply(&bench.attempt("mail").await, draft::bury("fatal")).await;
+    assert_found(&bench, long, chain).await;
+    let second = assert_new(&bench, short).await;
+    let refused = bench.retry(&[chain]).await.expect_err("another chain has the key");
+    let taken = queuert::adapter::Refusal::KeyTaken { chain, holder: second };
+    assert_eq!(refused, taken);
+}
+
+/// A chain that was left out still counts for everyone else, also after the one that was started beside it has ended.
+pub async fn a_chain_that_was_left_out_counts_for_others<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
     let chain = assert_new(&bench, open("key")).await;
-    bench.elapse(SHORT * 2).await;
-    assert_found(&bench, open("key").window(LONG), chain).await;
-    let second = assert_new(&bench, open("key").window(SHORT)).await;
-    bench.complete_outside(second, "1").await;
+    bench.elapse(TICK).await;
+    let beside = assert_new(&bench, open("key").except_ids([chain])).await;
+    assert_found(&bench, open("key"), beside).await;
+    assert_found(&bench, open("key").except_ids([beside]), chain).await;
+    bench.complete_outside(beside, "1").await;
+    assert_found(&bench, open("key"), chain).await;
     bench.complete_outside(chain, "1").await;
-    assert_new(&bench, open("key").window(LONG)).await;
+    assert_new(&bench, open("key")).await;
+}
+
+/// An earlier chain of the same call can be left out too.
+pub async fn an_earlier_chain_of_the_call_can_be_left_out<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let first = draft("mail").dedup("key");
+    let beside = draft("mail").dedup(open("key").except_ids([first.chain_id()]));
+    let third = draft("mail").dedup("key");
+    let ids = [first.chain_id(), beside.chain_id()];
+    let batch = [first.chain(), beside.chain(), third.chain()];
+    let created = bench.create(&batch).await.expect("no refusal");
+    let flags: Vec<_> = created.iter().map(|chain| chain.deduplicated).collect();
+    assert_eq!(flags, [false, false, true]);
+    assert!(ids.contains(&created[2].id));
+}
+
+/// A start that was rolled back to a savepoint holds no key, and a chain whose end was rolled back holds it still.
+pub async fn a_savepoint_gives_keys_back<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let mut transaction = bench.begin().await;
+    transaction.savepoint(1).await;
+    transaction.start_as(draft("mail").dedup("key")).await;
+    transaction.rollback_to_savepoint(1).await;
+    let kept = transaction.start_as(draft("mail").dedup("key")).await;
+    transaction.savepoint(1).await;
+    transaction.complete_outside(kept, "1").await;
+    transaction.start_as(draft("mail").dedup("key")).await;
+    transaction.rollback_to_savepoint(1).await;
+    transaction.commit().await;
+    assert_found(&bench, open("key"), kept).await;
+    assert_eq!(bench.list_chains(&super::list_chains::query()).await.len(), 1);
 }
 
 /// An earlier chain of the same call counts as existing. (S18)
@@ -203,6 +268,48 @@ pub async fn an_earlier_chain_of_the_call_counts<F: StateFixture>(fixture: F) {
         (ids[4], false),
     ];
     assert_eq!(got, expected);
+}
+
+/// In a call of many chains every key starts one, the first that has it, whatever scopes the others have; so it is in a
+/// transaction, of one call or of several. A key that the store had before starts none.
+pub async fn keys_of_a_large_call_count_in_every_scope<F: StateFixture>(fixture: F) {
+    const KEYS: usize = 700;
+    let bench = Bench::new(fixture).await;
+    let existing = bench.start_as(draft("mail").dedup("key-3")).await;
+    let scoped = |number: usize| {
+        let key = format!("key-{}", number % KEYS);
+        match number % 3 {
+            0 => Deduplication::while_open(key),
+            1 => Deduplication::within(key, LONG),
+            _ => Deduplication::forever(key),
+        }
+    };
+    let batch: Vec<_> = (0..KEYS * 3)
+        .map(|number| draft("mail").dedup(scoped(number)).chain())
+        .collect();
+    let ids: Vec<_> = batch.iter().map(|chain| chain.job.id.as_chain()).collect();
+    let expected: Vec<_> = (0..batch.len())
+        .map(|number| match number % KEYS {
+            3 => (existing, true),
+            key => (ids[key], number >= KEYS),
+        })
+        .collect();
+    let answers = |created: Vec<CreatedChain>| -> Vec<_> {
+        created
+            .into_iter()
+            .map(|chain| (chain.id, chain.deduplicated))
+            .collect()
+    };
+    let mut transaction = bench.begin().await;
+    assert_eq!(answers(transaction.create(&batch).await.expect("no refusal")), expected);
+    transaction.rollback().await;
+    let mut transaction = bench.begin().await;
+    let (first, second) = batch.split_at(KEYS + KEYS / 2);
+    let mut created = transaction.create(first).await.expect("no refusal");
+    created.extend(transaction.create(second).await.expect("no refusal"));
+    assert_eq!(answers(created), expected);
+    transaction.rollback().await;
+    assert_eq!(answers(bench.create(&batch).await.expect("no refusal")), expected);
 }
 
 /// A matching key wins over a supplied id, also one that exists. (S25)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queuert::adapter::{HandOver, Settled};
+use queuert::adapter::{HandOver, Repeated, Settled};
 use queuert::{Fence, JobStatus, Lease};
 
 use crate::bench::{Attempt, Bench, LONG, SHORT};
@@ -58,7 +58,7 @@ pub async fn a_handed_over_job_is_settled_under_its_fence<F: StateFixture>(fixtu
     bench.apply(&first, next.clone().next()).await;
     assert_eq!(
         bench.settle(&first, next.next()).await,
-        Settled::Repeated(JobStatus::Completed),
+        Settled::Repeated(Repeated::new(JobStatus::Completed)),
         "the answer may have been lost"
     );
     let [second] = bench.claimed(fence).await.try_into().expect("one job runs under it");

@@ -3,11 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use queuert::JobStatus;
-use queuert::adapter::{ReapCause, StateAdapter};
+use queuert::adapter::{ReapCause, ReapType, StateAdapter};
+use queuert::{JobStatus, RetryPolicy};
 use tokio::time::Instant;
 
-use crate::bench::{Bench, LONG, MANY_ATTEMPTS, SHORT};
+use crate::bench::{Bench, LONG, MANY_ATTEMPTS, SHORT, TICK};
 use crate::draft::draft;
 use crate::fixture::StateFixture;
 
@@ -53,7 +53,31 @@ pub async fn the_leases_of_a_dead_owner_are_taken_back<F: StateFixture>(fixture:
         "{}",
         error.message
     );
+    bench.elapse(TICK).await;
     assert_eq!(bench.attempt("mail").await.job.attempt, 2);
+}
+
+/// The attempt of a dead process has failed, so the job backs off like after any failure, from when the store found out.
+/// (I8)
+pub async fn the_job_of_a_dead_owner_backs_off<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    if !bench.knows_the_dead() {
+        return;
+    }
+    bench.start("mail").await;
+    let twin = bench.twin().await;
+    let attempt = twin.attempt_by("the-dead", "mail", LONG).await;
+    let before = Instant::now();
+    bench.kill(twin).await;
+    told(&bench, before).await;
+    let delay = LONG / 2;
+    let retry = RetryPolicy::new().initial(delay).maximum(delay).jitter(0.0);
+    let reaped = bench.reap_as(vec![ReapType::new("mail", retry, LONG)], 10, &[]).await;
+    let job = bench.job(attempt.id()).await;
+    assert_eq!(reaped[0].job, job, "the report shows the job as it is now");
+    let found_out = job.last_error.expect("the death is stored").at;
+    assert_eq!(job.scheduled_at, found_out.saturating_add(delay));
+    assert!(bench.claim(&["mail"], 1).await.jobs.is_empty(), "it is not due");
 }
 
 /// The leases of a living process stay, and nobody is told of its death.

@@ -1,10 +1,12 @@
 //! Taking back expired leases.
 
 use std::pin::pin;
+use std::time::Duration;
 
-use queuert::{JobId, JobStatus};
+use queuert::adapter::{Outcome, ReapType};
+use queuert::{JobId, JobStatus, RetryPolicy, Schedule};
 
-use crate::bench::{Bench, LONG, MANY_ATTEMPTS, SHORT};
+use crate::bench::{Bench, LONG, MANY_ATTEMPTS, SHORT, TICK};
 use crate::draft::draft;
 use crate::fixture::StateFixture;
 
@@ -30,6 +32,102 @@ pub async fn an_expired_lease_is_taken_back<F: StateFixture>(fixture: F) {
     assert_eq!(error.attempt, 1);
     assert!(error.at >= before && !error.message.is_empty());
     assert_eq!(bench.attempt("mail").await.job.attempt, 2);
+}
+
+/// The settings of a sweep in which expired jobs wait for so long after the last sign of life.
+fn backing_off(delay: Duration) -> Vec<ReapType> {
+    let retry = RetryPolicy::new().initial(delay).maximum(delay).jitter(0.0);
+    vec![ReapType::new("mail", retry, SHORT)]
+}
+
+/// An attempt that was taken back has failed, so it backs off like any failure, from the last sign of life, which is the
+/// last renewal. (I8)
+pub async fn an_expired_attempt_backs_off_from_its_last_sign_of_life<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start("mail").await;
+    let attempt = bench.expired_attempt("mail").await;
+    let reaped = bench.reap_as(backing_off(LONG), 10, &[]).await;
+    let until = attempt.job.lease.as_ref().expect("leased").until;
+    let due = until.saturating_sub(SHORT).saturating_add(LONG);
+    assert_eq!(
+        (reaped[0].job.status, reaped[0].job.scheduled_at),
+        (JobStatus::Pending, due)
+    );
+    assert_eq!(bench.job(attempt.id()).await, reaped[0].job);
+    let claimed = bench.claim(&["mail"], 1).await;
+    assert!(claimed.jobs.is_empty(), "it is not due");
+    let next_due = claimed.next_due.expect("the next job is known");
+    assert!(next_due <= LONG && next_due > LONG / 2, "{next_due:?}");
+}
+
+/// A job whose lease was longer than its backoff has waited enough: it is due at once, with the place that it had, before
+/// all that was to come after it. (I8)
+pub async fn a_job_that_was_taken_back_keeps_its_place<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start("mail").await;
+    bench.elapse(TICK).await;
+    bench.start_at_once("mail", 3).await;
+    let first = bench.expired_attempt("mail").await;
+    assert_eq!(bench.reap("mail").await.len(), 1);
+    let again = bench.expired_attempt("mail").await;
+    assert_eq!((again.id(), again.job.attempt), (first.id(), 2));
+    assert_eq!(bench.reap("mail").await.len(), 1);
+    let again = bench.attempt("mail").await;
+    assert_eq!((again.id(), again.job.attempt), (first.id(), 3), "and the second time");
+}
+
+/// So does one that must wait for its backoff, once that is over: it is claimed before what had to come after it. It keeps
+/// the place when it is given back, and when it is taken back again. (I8)
+pub async fn a_job_that_waits_for_its_backoff_keeps_its_place<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start("mail").await;
+    bench.elapse(TICK).await;
+    bench.start_at_once("mail", 5).await;
+    let first = bench.expired_attempt("mail").await;
+    bench.reap_as(backing_off(SHORT * 6), 10, &[]).await;
+    bench.elapse(SHORT * 6).await;
+    let again = bench.attempt("mail").await;
+    assert_eq!((again.id(), again.job.attempt), (first.id(), 2));
+    bench.apply(&again, Outcome::Release).await;
+    let again = bench.expired_attempt("mail").await;
+    assert_eq!((again.id(), again.job.attempt), (first.id(), 2), "after a release");
+    bench.reap_as(backing_off(SHORT * 6), 10, &[]).await;
+    bench.elapse(SHORT * 6).await;
+    let again = bench.attempt("mail").await;
+    assert_eq!((again.id(), again.job.attempt), (first.id(), 3), "and the second time");
+}
+
+/// A job that waits for its backoff can be triggered, and keeps its place then too. A failure takes the place from it: it
+/// is scheduled anew.
+pub async fn a_trigger_ends_the_backoff_and_a_failure_the_place<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start("mail").await;
+    bench.elapse(TICK).await;
+    bench.start_at_once("mail", 3).await;
+    let first = bench.expired_attempt("mail").await;
+    bench.reap_as(backing_off(LONG), 10, &[]).await;
+    assert_ne!(
+        bench.attempt("mail").await.id(),
+        first.id(),
+        "others do not wait for it"
+    );
+    let triggered = bench.trigger(&[first.id()]).await.expect("it is pending");
+    assert!(triggered[0].scheduled_at <= bench.now().await);
+    let again = bench.attempt("mail").await;
+    assert_eq!((again.id(), again.job.attempt), (first.id(), 2));
+    let failed = Outcome::Retry {
+        schedule: Schedule::Now,
+        error: "no luck".into(),
+    };
+    bench.apply(&again, failed).await;
+    for _ in 0..2 {
+        assert_ne!(
+            bench.attempt("mail").await.id(),
+            first.id(),
+            "the others come first now"
+        );
+    }
+    assert_eq!(bench.attempt("mail").await.id(), first.id());
 }
 
 /// A lease that has not expired stays. (S79)

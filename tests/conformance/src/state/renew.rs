@@ -69,12 +69,12 @@ pub async fn every_renewal_of_a_batch_has_its_own_answer<F: StateFixture>(fixtur
         fence: attempt.fence,
         lease: LONG,
     });
-    let renewed = answer(bench.state().renew_leases(&renewals).await);
+    let renewed = answer(bench.state().renew_leases(None, &renewals).await);
     assert_eq!(renewed.len(), 3);
     assert!(matches!(renewed[0], Renewal::Renewed(_)));
     assert_eq!(renewed[1], Renewal::Lost(AbortReason::AlreadyCompleted));
     assert!(matches!(renewed[2], Renewal::Renewed(_)));
-    assert!(answer(bench.state().renew_leases(&[]).await).is_empty());
+    assert!(answer(bench.state().renew_leases(None, &[]).await).is_empty());
 }
 
 /// A job that does not exist any more is lost as not found.
@@ -163,11 +163,67 @@ pub async fn a_locked_job_is_busy<F: StateFixture>(fixture: F) {
         fence: attempt.fence,
         lease: LONG * 2,
     });
-    let mut renewing = pin!(bench.state().renew_leases(&renewals));
+    let mut renewing = pin!(bench.state().renew_leases(None, &renewals));
     let renewed = bench.watch(renewing.as_mut()).await.expect("a renewal does not wait");
     let renewed = answer(renewed);
     assert_eq!(renewed[0], Renewal::Busy);
     assert!(matches!(renewed[1], Renewal::Renewed(_)));
     open.rollback().await;
     assert!(matches!(bench.renew_for(&held, SHORT).await, Renewal::Renewed(_)));
+}
+
+/// In a transaction that holds an expired lease, the lease is extended from now, and valid as soon as the transaction has
+/// committed.
+pub async fn a_transaction_extends_what_it_holds<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start("mail").await;
+    let attempt = bench.expired_attempt("mail").await;
+    let mut open = bench.begin().await;
+    assert_eq!(open.hold(&attempt).await, Ok(()));
+    let renewal = open.renew(&attempt, LONG).await;
+    let Renewal::Renewed(until) = renewal else {
+        panic!("not renewed: {renewal:?}")
+    };
+    open.commit().await;
+    assert!(bench.reap("mail").await.is_empty());
+    let mut expected = attempt.job.clone();
+    expected.lease.as_mut().expect("leased").until = until;
+    assert_eq!(bench.job(attempt.id()).await, expected);
+    let now = bench.now().await;
+    assert!(until <= now.saturating_add(LONG) && until > now);
+    bench.apply(&attempt, draft::finish("1")).await;
+}
+
+/// A renewal in a transaction that is rolled back has not extended anything.
+pub async fn a_rolled_back_renewal_never_was<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start("mail").await;
+    let attempt = bench.expired_attempt("mail").await;
+    let mut open = bench.begin().await;
+    assert_eq!(open.hold(&attempt).await, Ok(()));
+    assert!(matches!(open.renew(&attempt, LONG).await, Renewal::Renewed(_)));
+    open.rollback().await;
+    assert_eq!(bench.reap("mail").await.len(), 1);
+}
+
+/// A job that another transaction has locked is busy in a transaction too, which goes on; a lost one is lost.
+pub async fn a_transaction_does_not_wait_to_renew<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    bench.start_at_once("mail", 2).await;
+    let (locked, ended) = (bench.attempt("mail").await, bench.attempt("mail").await);
+    bench.finish(&ended).await;
+    let mut open = bench.begin().await;
+    assert_eq!(
+        open.renew(&ended, LONG).await,
+        Renewal::Lost(AbortReason::AlreadyCompleted)
+    );
+    if !bench.has_concurrent_writers() {
+        return open.rollback().await;
+    }
+    let mut other = bench.begin().await;
+    assert_eq!(other.hold(&locked).await, Ok(()));
+    assert_eq!(open.renew(&locked, LONG).await, Renewal::Busy);
+    other.rollback().await;
+    assert!(matches!(open.renew(&locked, LONG).await, Renewal::Renewed(_)));
+    open.commit().await;
 }

@@ -118,6 +118,23 @@ async fn the_chain_is_of_another_type() {
     assert_quoted("the_chain_is_of_another_type", &error.to_string());
 }
 
+#[derive(Serialize, Deserialize)]
+struct Measure {
+    value: f64,
+}
+
+#[derive(JobTypes)]
+enum Measures {
+    #[job(entry, output = ())]
+    Measure(Measure),
+}
+
+#[tokio::test]
+async fn a_float_is_no_number() {
+    let error = client().start(Measure { value: f64::NAN }).await.unwrap_err();
+    assert_quoted("a_float_is_no_number", &error.to_string());
+}
+
 #[tokio::test]
 async fn the_key_is_empty() {
     let error = client().start(fetch()).dedup("").await.unwrap_err();

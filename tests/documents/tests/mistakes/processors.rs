@@ -47,6 +47,38 @@ async fn the_job_is_finished_and_its_transaction_dropped() {
 }
 
 #[tokio::test]
+async fn the_completion_of_the_transaction_is_dropped() {
+    let client = client();
+    let mut events = client.events();
+    client.start(Charge).await.unwrap();
+    let worker = client.worker().process(|job: Attempt<Charge>| async move {
+        let mut tx = job.begin().await?;
+        tx.put("charged", true).await?;
+        drop(tx.finish(()).await?); // should be returned
+        job.finish(())
+    });
+    worker.drain().await.unwrap();
+    assert_eq!(client.state().get::<bool>("charged").unwrap(), None);
+    let advice = advice(&mut events);
+    assert_eq!(advice.len(), 1, "it is told once: {advice:?}");
+    assert_quoted("the_job_is_finished_and_its_transaction_dropped", &advice[0]);
+}
+
+#[tokio::test]
+async fn a_completion_that_is_dropped_for_an_error_is_no_mistake() {
+    let client = client();
+    let mut events = client.events();
+    client.start(Charge).max_attempts(1).await.unwrap();
+    let worker = client.worker().process(|job: Attempt<Charge>| async move {
+        let tx = job.begin().await?;
+        drop(tx.finish(()).await?);
+        Err("it failed after all".into())
+    });
+    worker.drain().await.unwrap();
+    assert!(advice(&mut events).is_empty());
+}
+
+#[tokio::test]
 async fn a_transaction_may_be_rolled_back_knowingly_or_before_a_snooze() {
     let client = client();
     let mut events = client.events();
@@ -155,4 +187,17 @@ fn the_runtime_has_no_timers() {
         .block_on(client().worker().process(process).start())
         .unwrap_err();
     assert_quoted("the_runtime_has_no_timers", &error.to_string());
+}
+
+#[tokio::test]
+async fn an_attempt_opens_a_second_transaction() {
+    let client = client();
+    client.start(Charge).await.unwrap();
+    let worker = client.worker().process(|job: Attempt<Charge>| async move {
+        let completion = job.begin().await?.finish(()).await?;
+        let refused = job.begin().await.expect_err("the first one is open");
+        assert_quoted("an_attempt_opens_a_second_transaction", &refused.to_string());
+        Ok(completion)
+    });
+    assert_eq!(worker.drain().await.unwrap().len(), 1);
 }

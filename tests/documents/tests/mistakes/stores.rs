@@ -51,6 +51,17 @@ async fn a_call_waits_for_the_transaction_around_it() {
 }
 
 #[tokio::test]
+async fn a_transaction_is_ended_with_a_statement() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = SqliteState::open(directory.path().join("app.db")).await.unwrap();
+    let client = Client::new(state);
+    let mut tx = client.begin().await.unwrap();
+    sqlx::raw_sql("COMMIT").execute(&mut *tx).await.unwrap(); // should be `tx.commit().await`
+    let error = client.start(fetch()).within(&mut tx).await.unwrap_err();
+    assert_quoted("a_transaction_is_ended_with_a_statement", &error.to_string());
+}
+
+#[tokio::test]
 async fn the_directory_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let error = SqliteState::open(directory.path().join("data/app.db"))

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use queuert::adapter::{
     AGEING_STEP, ClaimJobs, ClaimedJob, CreatedChain, NewChain, ReapLeases, ReapedJob, StoppedChain, rank,
 };
-use queuert::{ChainId, DeduplicationScope, Fence, JobId, JobRecord, JobStatus, Timestamp};
+use queuert::{ChainId, Fence, JobId, JobRecord, JobStatus, Timestamp};
 
 use super::{Credit, Fact, JobState, Model};
 use crate::invariants::{Checked, broken, ensure};
@@ -58,24 +58,16 @@ impl Model {
             job.id
         );
         if let Some(wanted) = &new.deduplication {
-            let oldest = wanted.window.map(|window| at.saturating_sub(window));
-            let in_window = |created_at: Timestamp| oldest.is_none_or(|oldest| created_at >= oldest);
-            let mut others: Vec<ChainId> = match wanted.scope {
-                DeduplicationScope::Open => self
-                    .open_with_key(&job.type_name, &wanted.key)
-                    .into_iter()
-                    .filter(|(_, created_at)| in_window(*created_at))
-                    .map(|(chain, _)| chain)
-                    .collect(),
-                DeduplicationScope::Any => self
-                    .jobs
-                    .values()
-                    .filter(|other| other.index == 0 && other.type_name == job.type_name)
-                    .filter(|other| other.key.as_deref() == Some(wanted.key.as_str()))
-                    .filter(|other| in_window(other.created_at))
-                    .map(|other| other.chain)
-                    .collect(),
-            };
+            let since = wanted.scope.ended_since(at);
+            let mut others = self.open_with_key(&job.type_name, &wanted.key);
+            let young = self
+                .jobs
+                .values()
+                .filter(|other| other.index == 0 && other.type_name == job.type_name)
+                .filter(|other| other.key.as_deref() == Some(wanted.key.as_str()))
+                .filter(|other| since.is_some_and(|since| other.created_at >= since))
+                .map(|other| other.chain);
+            others.extend(young);
             others.retain(|chain| !wanted.except.contains(chain));
             ensure!(
                 others.is_empty(),
@@ -122,7 +114,11 @@ impl Model {
         ensure!(jobs.len() <= claim.limit, Claim, "more jobs than asked for");
         let ranks: Vec<_> = jobs
             .iter()
-            .map(|ClaimedJob { job, .. }| (rank(job.scheduled_at, job.priority, AGEING_STEP), job.id))
+            .map(|ClaimedJob { job, .. }| {
+                let place = self.jobs.get(&job.id).and_then(|state| state.place);
+                let place = place.unwrap_or(job.scheduled_at);
+                (rank(place, job.priority, AGEING_STEP), job.id)
+            })
             .collect();
         ensure!(ranks.is_sorted(), Claim, "claimed out of order: {ranks:?}");
         for ClaimedJob { job, blockers } in jobs {
@@ -243,8 +239,10 @@ impl Model {
             state.status,
             state.lease_until
         );
-        let of_type = reap.types.iter().find(|reaped| reaped.name == state.type_name);
-        let most = state.max_attempts.or(of_type.map(|reaped| reaped.max_attempts));
+        let Some(of_type) = reap.types.iter().find(|reaped| reaped.name == state.type_name) else {
+            return broken!(Reap, "job {id} was reaped by a worker for other types");
+        };
+        let most = state.max_attempts.or(Some(of_type.retry.max_attempts));
         let dead = most.is_some_and(|most| state.attempt >= most);
         let status = if dead { JobStatus::Dead } else { JobStatus::Pending };
         let error = reaped.job.last_error.as_ref().map(|error| error.message.clone());
@@ -258,7 +256,21 @@ impl Model {
         state.fence = None;
         state.error = error;
         if !dead {
-            state.scheduled_at = at;
+            let last_sign_of_life = state.lease_until.saturating_sub(of_type.lease);
+            let delay = of_type.retry.delay_after(state.attempt);
+            let due = |share: f64| last_sign_of_life.saturating_add(delay.mul_f64(share)).max(at);
+            let spread = of_type.retry.jitter + 1e-6;
+            let (earliest, latest) = (due(1.0 - spread), due(1.0 + spread));
+            let scheduled_at = reaped.job.scheduled_at;
+            ensure!(
+                earliest <= scheduled_at && scheduled_at <= latest,
+                Failure,
+                "attempt {} of job {id} was last heard of at {last_sign_of_life} and is due at {scheduled_at}, which is not \
+                 {delay:?} later",
+                state.attempt
+            );
+            state.place.get_or_insert(state.scheduled_at);
+            state.scheduled_at = scheduled_at;
         }
         let (chain, type_name) = (state.chain, state.type_name.clone());
         self.allow(Credit::JobReaped(id));
@@ -345,6 +357,7 @@ impl Model {
             job.status = status;
             job.attempt = 0;
             job.scheduled_at = at;
+            job.place = None;
         }
         self.allow(Credit::ChainRetried(chain));
         if status == JobStatus::Pending {

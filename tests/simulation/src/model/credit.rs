@@ -1,10 +1,11 @@
 //! Whether what is said was done: each committed fact allows what may be said about it, once.
 
 use queuert::adapter::Notice;
-use queuert::{AttemptOutcome, ChainId, Event, JobId, TypeName};
+use queuert::{AttemptOutcome, ChainId, Event, JobId, JobTypes, TypeName};
 
 use super::Model;
 use crate::invariants::{Checked, broken, ensure};
+use crate::jobs::Jobs;
 
 /// Something that may be said once for each time that it was done.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,6 +106,13 @@ impl Model {
                     AttemptOutcome::Snoozed => Credit::AttemptSnoozed(job),
                     _ => return Ok(()),
                 }
+            }
+            // A worker set that stops makes others look once for jobs of each of its types.
+            Event::WorkerStopping { .. } => {
+                for job_type in &Jobs::graph().types {
+                    self.allow(Credit::JobsAvailable(job_type.name.to_owned()));
+                }
+                return Ok(());
             }
             _ => return Ok(()),
         };

@@ -98,6 +98,8 @@ struct JobState {
     lease_until: Timestamp,
     fences: BTreeSet<Fence>,
     scheduled_at: Timestamp,
+    /// The time that decides its place in line, where it was taken back and has kept that.
+    place: Option<Timestamp>,
     created_at: Timestamp,
     output: Option<Payload>,
     error: Option<String>,
@@ -132,12 +134,12 @@ impl Model {
     }
 
     /// Open chains of a type with a key.
-    fn open_with_key(&self, type_name: &TypeName, key: &str) -> Vec<(ChainId, Timestamp)> {
+    fn open_with_key(&self, type_name: &TypeName, key: &str) -> Vec<ChainId> {
         let firsts = self.jobs.values().filter(|job| job.index == 0);
         firsts
             .filter(|job| job.type_name == *type_name && job.key.as_deref() == Some(key))
             .filter(|job| self.chain_status(job.chain).is_some_and(JobStatus::is_open))
-            .map(|job| (job.chain, job.created_at))
+            .map(|job| job.chain)
             .collect()
     }
 
@@ -156,6 +158,7 @@ impl Model {
             lease_until: at,
             fences: BTreeSet::new(),
             scheduled_at: resolve(new.schedule, at),
+            place: None,
             created_at: at,
             output: None,
             error: None,

@@ -75,6 +75,7 @@ impl Model {
                 self.check_backoff(id, *schedule)?;
                 self.give_back(id, |job| {
                     job.scheduled_at = resolve(*schedule, at);
+                    job.place = None;
                     job.error = Some(error.clone());
                 });
                 ensure!(!error.is_empty(), Failure, "job {id} failed without an error");
@@ -98,6 +99,7 @@ impl Model {
                 self.give_back(id, |job| {
                     job.attempt -= u32::from(was_running);
                     job.scheduled_at = resolve(*schedule, at);
+                    job.place = None;
                 });
                 self.allow(Credit::AttemptSnoozed(id));
                 self.allow_jobs(&type_name);

@@ -7,7 +7,7 @@ use queuert::{ChainRecord, JobRecord, JobStatus, Timestamp};
 
 use super::{Audit, completed, number_of};
 use crate::faults::clock::SMALL_STEP;
-use crate::jobs::{LIVES, from_outside, parts, path, result};
+use crate::jobs::{LIVES, from_outside, parts, path, result_of};
 use crate::plan::{Database, Fault};
 
 impl Audit<'_> {
@@ -59,6 +59,9 @@ impl Audit<'_> {
         }
         let noted = |what: &str| facts.has_noted(chain, what);
         let explained = match (entry, record.status) {
+            // What a person did may be forgotten; what was not must have come to an end.
+            ("approval", status) if facts.forgets() => matches!(status, JobStatus::Pending | JobStatus::Completed),
+            ("doomed", status) if facts.forgets() => matches!(status, JobStatus::Cancelled | JobStatus::Completed),
             ("failing", status) => status == JobStatus::Dead && last.attempt == LIVES,
             ("approval", JobStatus::Pending) => !noted("approved"),
             ("approval", status) => status == JobStatus::Completed && noted("approving"),
@@ -84,11 +87,12 @@ impl Audit<'_> {
         let expected = match blockers {
             Some(blockers) => blockers.iter().filter_map(output_of).sum(),
             None if outside => from_outside(n),
-            None => result(n),
+            None => result_of(last.type_name.as_str(), n),
         };
         let may_be_outside = ["approval", "contested"].contains(&last.type_name.as_str());
         let told = |what: &str| self.facts.has_noted(record.id, what);
-        if (outside && !may_be_outside) || (!outside && (told("contested") || told("approved"))) {
+        let told_outside = (told("contested") || told("approved")) && !self.facts.forgets();
+        if (outside && !may_be_outside) || (!outside && told_outside) {
             let what = format!("by {:?}", last.completed_by);
             self.broken("completed by whom it was", record.id, what);
         }

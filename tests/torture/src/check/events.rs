@@ -8,7 +8,10 @@ use super::{Audit, completed};
 
 impl Audit<'_> {
     pub(super) fn events(&mut self) {
-        self.told();
+        // What was told before it was forgotten may be told again.
+        if !self.facts.forgets() {
+            self.told();
+        }
         self.untold();
     }
 

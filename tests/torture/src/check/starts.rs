@@ -41,13 +41,14 @@ impl Audit<'_> {
                     "its jobs are there, the list of chains lacks it",
                 );
             }
-            if facts.has_noted(chain, "deleted") {
+            if facts.has_noted(chain, "deleted") && !facts.forgets() {
                 self.broken("deleted is gone", chain, "it is there");
             }
         }
         for chain in facts.noted.keys() {
             let there = self.chains.contains_key(chain);
-            if facts.has_noted(*chain, "acknowledged") && !there && !facts.has_noted(*chain, "deleting") {
+            let may_be_gone = facts.has_noted(*chain, "deleting") || facts.forgets();
+            if facts.has_noted(*chain, "acknowledged") && !there && !may_be_gone {
                 self.broken("no chain is lost", *chain, "its starter was told that it is there");
             }
             if facts.has_noted(*chain, "rolled-back") && (there || rows.contains_key(chain)) {

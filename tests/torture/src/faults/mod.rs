@@ -1,6 +1,7 @@
 //! What befalls the processes and their store, one fault after the other, as the seed says.
 
 pub(crate) mod clock;
+mod failover;
 mod process;
 mod server;
 
@@ -47,7 +48,7 @@ impl<S: Store> Torture<S> {
             Fault::Kill => 12,
             Fault::Freeze | Fault::Connections => 6,
             Fault::Network => 4,
-            Fault::Deaf | Fault::Snapshot => 2,
+            Fault::Deaf | Fault::Snapshot | Fault::Login => 2,
             _ => 1,
         };
         let total: u32 = all.iter().map(|fault| often(*fault)).sum();
@@ -67,10 +68,12 @@ impl<S: Store> Torture<S> {
             Fault::Freeze => self.freeze().await,
             Fault::Restart | Fault::Crash => self.restart(fault == Fault::Crash).await,
             Fault::Connections => self.end_sessions().await,
+            Fault::Login => self.refuse_logins().await,
             Fault::Network => self.spoil_network().await,
             Fault::Deaf => self.deafen().await,
             Fault::Snapshot => self.hold_snapshot().await,
             Fault::Disk => self.fill_disk().await,
+            Fault::Failover | Fault::LossyFailover => self.fail_over(fault).await,
             Fault::Clock | Fault::WakeUps => Ok(()),
         }
     }

@@ -21,7 +21,7 @@ impl Process {
 
     fn is_mortal(&self) -> bool {
         // A frozen process lives on: what it does when it thaws is what it was frozen for.
-        self.role != Role::Sentry && self.thaws_at.is_none()
+        matches!(self.role, Role::Working | Role::Enqueuing) && self.thaws_at.is_none()
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use postgres_support::Shutdown;
 use queuert::Error;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
 use crate::Result;
@@ -45,6 +47,29 @@ impl<S: Store> Torture<S> {
         .await?;
         self.log.note(format!("ended-sessions {ended}"))?;
         *self.counts.entry("sessions ended").or_default() += u32::try_from(ended)?;
+        Ok(())
+    }
+
+    /// The database accepts no connections for a while, and its sessions end. To the processes this is an error that a person
+    /// must put right, and then somebody does.
+    pub(crate) async fn refuse_logins(&mut self) -> Result<()> {
+        let how_long = Duration::from_millis(self.random.u64(200..1_200));
+        // The database of the queue is the one that refuses.
+        let options: PgConnectOptions = self.server.private()?.cluster.url().parse()?;
+        let mut connection = PgConnection::connect_with(&options.database("template1")).await?;
+        for statement in [
+            "ALTER DATABASE postgres ALLOW_CONNECTIONS false",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres'",
+        ] {
+            connection.execute(statement).await?;
+        }
+        self.log.note("refused")?;
+        tokio::time::sleep(how_long).await;
+        connection
+            .execute("ALTER DATABASE postgres ALLOW_CONNECTIONS true")
+            .await?;
+        self.log.note("accepting")?;
+        self.count("refused logins");
         Ok(())
     }
 

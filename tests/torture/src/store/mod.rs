@@ -7,7 +7,7 @@ pub(crate) mod tables;
 use std::time::Duration;
 
 use queuert::adapter::{NotifyAdapter, StateAdapter};
-use queuert::{Client, StateError, StateErrorKind};
+use queuert::{Client, StateError};
 use tokio::time::Instant;
 
 use crate::Result;
@@ -70,9 +70,8 @@ pub(crate) async fn open<S: Store>(url: &str) -> Result<S> {
     loop {
         match S::open(url).await {
             Ok(state) => return Ok(state),
-            Err(error) if error.kind() == StateErrorKind::Misconfigured || Instant::now() > deadline => {
-                return Err(error.into());
-            }
+            // Also one that refuses: that is a fault too, and passes.
+            Err(error) if Instant::now() > deadline => return Err(error.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }

@@ -16,7 +16,7 @@ impl Store for PostgresState {
 
     fn notify(&self, ears: &str) -> Result<PostgresNotify> {
         let options = PostgresNotify::options().listen_with(ears.parse()?);
-        Ok(options.build(self.pool().clone()))
+        Ok(options.build(self))
     }
 
     async fn close(&self) {

@@ -20,7 +20,10 @@ impl Store for SqliteState {
     }
 
     async fn close(&self) {
-        Self::close(self).await;
+        // The checks look at the file after it.
+        if let Err(error) = Self::close(self).await {
+            eprintln!("{error}");
+        }
     }
 
     async fn execute(

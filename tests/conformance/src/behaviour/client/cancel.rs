@@ -3,10 +3,10 @@
 use queuert::adapter::{Notice, Settled};
 use queuert::{AbortReason, ChainId, Error, Event, JobStatus, JobType};
 
-use super::assert_error;
 use super::jobs::{AfterOne, Count, Fail, First, Greet, Second, greet, run_all};
 use super::probe::{Stubborn, chain, claim, finish_as_worker, latest, status, unknown_chain};
 use super::recorder::Recorder;
+use super::{assert_error, assert_item_refused};
 use crate::behaviour::PairFixture;
 
 /// A pending chain is cancelled: it has ended without output, and is not run any more.
@@ -145,9 +145,9 @@ pub async fn a_batch_is_cancelled_as_a_whole<F: PairFixture>(fixture: F) {
     client.cancel(&ended).await.expect("it can be cancelled");
     recorder.forget();
     let refused = client.cancel_many([started[0].id(), ended.id()]).await;
-    assert_error!(refused, Error::ChainEnded { chain, .. } if chain == ended.id());
+    assert_item_refused!(refused, 1, Error::ChainEnded { chain, .. } if chain == ended.id());
     let refused = client.cancel_many([started[0].id(), unknown_chain()]).await;
-    assert_error!(refused, Error::ChainNotFound(_));
+    assert_item_refused!(refused, 1, Error::ChainNotFound(_));
     assert_eq!(status(&client, &started[0]).await, JobStatus::Pending);
     recorder.assert_silent("for a refused batch");
     let order = [started[1].id(), started[0].id()];

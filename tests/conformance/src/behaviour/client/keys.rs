@@ -2,9 +2,9 @@
 
 use queuert::{Client, Deduplication, Error, Step};
 
-use super::assert_error;
 use super::jobs::{Greet, greet};
 use super::probe::{chain_count, is_done};
+use super::{assert_error, assert_item_refused};
 use crate::behaviour::PairFixture;
 
 /// Of many that start the same key at the same moment one starts the chain, and all get it. (9.5 H3)
@@ -127,8 +127,9 @@ pub async fn bad_keys_are_refused<F: PairFixture>(fixture: F) {
             }
         );
         let refused = client.start_many([Step::new(greet("Ada")).dedup(key)]).await;
-        assert_error!(
+        assert_item_refused!(
             refused,
+            0,
             Error::Invalid {
                 what: "deduplication key",
                 ..

@@ -72,6 +72,23 @@ pub async fn jobs_are_filtered_by_type<F: PairFixture>(fixture: F) {
     assert!(page.items.is_empty(), "no chain starts with a later step");
 }
 
+/// A filter may name types that no job type can have, as a person types them: it matches nothing, on every store.
+pub async fn a_name_that_no_type_has_matches_nothing<F: PairFixture>(fixture: F) {
+    let client = fixture.client().await;
+    client.start(greet("a")).await.expect("it starts");
+    let long = "n".repeat(100_000);
+    for name in ["\0", "gr\0eet", "", &long] {
+        let jobs = client.list_jobs().types([name.to_owned()]);
+        assert!(jobs.await.expect("they can be listed").items.is_empty(), "{name:?}");
+        let jobs = client.list_jobs().chain_types([name.to_owned()]);
+        assert!(jobs.await.expect("they can be listed").items.is_empty(), "{name:?}");
+        let chains = client.list_chains().types([name.to_owned()]);
+        assert!(chains.await.expect("they can be listed").items.is_empty(), "{name:?}");
+        let both = client.list_jobs().types([name, Greet::NAME].map(str::to_owned));
+        assert_eq!(both.await.expect("they can be listed").items.len(), 1, "{name:?}");
+    }
+}
+
 /// Jobs are filtered by their ids and by their chains. (Q25)
 pub async fn jobs_are_filtered_by_id<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;

@@ -11,16 +11,21 @@ pub mod bad_input;
 pub mod cancel;
 pub mod deduplication;
 pub mod delete;
+pub mod ended;
 pub mod events;
+pub mod follow;
 pub mod foreign;
 pub mod get;
+pub mod kept;
 pub mod keys;
 pub mod list_chains;
 pub mod list_jobs;
 pub mod open;
 pub mod open_refused;
 pub mod pages;
+pub mod payloads;
 pub mod retry;
+pub mod runtimes;
 pub mod savepoints;
 pub mod schedule;
 pub mod side_by_side;
@@ -29,6 +34,7 @@ pub mod start_many;
 pub mod start_one;
 pub mod transactions;
 pub mod trigger;
+pub mod unfinished;
 pub mod wait;
 
 /// Fails unless the result is an error of this shape.
@@ -41,6 +47,20 @@ macro_rules! assert_error {
     };
 }
 use assert_error;
+
+/// Of a batch, the item at this place was refused for this reason.
+macro_rules! assert_item_refused {
+    ($result:expr, $place:expr, $pattern:pat $(if $guard:expr)?) => {
+        match $result {
+            Err(queuert::Error::InBatch { index, id, source }) => {
+                assert_eq!(index, $place, "the place of {id} in the batch: {source}");
+                $crate::behaviour::client::assert_error!(Err::<(), _>(*source), $pattern $(if $guard)?);
+            }
+            other => panic!("expected a refused item, but got {other:?}"),
+        }
+    };
+}
+use assert_item_refused;
 
 /// Runs every case of the client's behaviour, as one test each.
 ///
@@ -83,7 +103,7 @@ macro_rules! client_behaviour {
                 an_ended_chain_frees_its_key,
                 a_stopped_chain_frees_its_key,
                 a_deleted_chain_does_not_count,
-                a_window_passes,
+                a_window_passes_for_ended_chains,
                 an_ended_chain_counts_within_its_window,
                 each_type_has_its_own_keys,
                 a_key_twice_in_a_batch_is_one_chain,
@@ -115,6 +135,13 @@ macro_rules! client_behaviour {
                 a_chain_does_not_protect_itself,
                 a_rolled_back_deletion_changes_nothing,
             }
+            ended {
+                nothing_is_written_in_a_transaction_that_has_ended,
+                the_commit_of_a_transaction_that_has_ended_is_refused,
+                no_chain_is_completed_in_a_transaction_that_has_ended,
+                a_savepoint_in_which_the_transaction_ends_fails,
+                nothing_is_written_in_a_foreign_transaction_that_has_ended,
+            }
             events {
                 starting,
                 starting_a_batch,
@@ -133,6 +160,16 @@ macro_rules! client_behaviour {
                 a_refused_start_drops_its_span,
                 a_deduplicated_start_says_so,
                 completion_from_outside_has_a_span,
+            }
+            follow {
+                chains_are_followed,
+                a_late_commit_is_not_missed,
+                a_late_continuation_is_not_missed,
+                an_empty_store_is_followed,
+                blocked_jobs_are_followed,
+                a_change_is_not_given_again,
+                a_follower_cannot_be_led_astray,
+                every_chain_is_followed_once,
             }
             foreign {
                 effects_are_published_by_the_caller,
@@ -154,6 +191,15 @@ macro_rules! client_behaviour {
                 both_sides_see_each_other,
                 all_reads_agree,
                 readers_outside_see_committed_work_only,
+            }
+            kept {
+                a_kept_start_holds_up_no_other,
+                a_kept_begin_holds_up_no_other,
+                kept_reads_and_waits_hold_up_no_other,
+                a_kept_end_holds_up_no_other,
+                a_verb_kept_at_any_poll_holds_up_no_other,
+                a_kept_first_start_of_a_type_holds_up_no_other,
+                a_call_dropped_at_any_poll_leaves_nothing_behind,
             }
             keys {
                 concurrent_starters_get_one_chain,
@@ -179,6 +225,7 @@ macro_rules! client_behaviour {
                 an_empty_store_has_none,
                 the_newest_comes_first,
                 jobs_are_filtered_by_type,
+                a_name_that_no_type_has_matches_nothing,
                 jobs_are_filtered_by_id,
                 jobs_are_filtered_by_status,
                 jobs_are_filtered_by_time,
@@ -227,6 +274,11 @@ macro_rules! client_behaviour {
                 pages_are_stable_under_deletions,
                 rows_of_one_instant_come_once,
             }
+            payloads {
+                what_is_stored_comes_back_equal,
+                what_could_not_come_back_is_refused,
+                an_output_that_could_not_come_back_ends_its_job,
+            }
             retry {
                 a_dead_chain_goes_on,
                 a_cancelled_chain_goes_on_where_it_stood,
@@ -237,6 +289,11 @@ macro_rules! client_behaviour {
                 a_retried_chain_holds_its_key,
                 a_batch_is_retried_as_a_whole,
                 a_rolled_back_retry_changes_nothing,
+            }
+            runtimes {
+                a_runtime_ends_with_calls_inside,
+                a_store_outlives_its_runtime,
+                every_call_may_have_a_runtime_of_its_own,
             }
             savepoints {
                 success_keeps_writes_and_effects,
@@ -278,6 +335,7 @@ macro_rules! client_behaviour {
                 workers_complete_a_whole_batch,
                 a_batch_may_supply_some_ids,
                 one_taken_id_refuses_the_batch,
+                a_refused_item_is_named,
                 an_id_twice_in_a_batch_is_refused,
                 one_missing_blocker_refuses_the_batch,
                 one_bad_key_refuses_the_batch,
@@ -331,6 +389,16 @@ macro_rules! client_behaviour {
                 one_missing_job_refuses_the_batch,
                 one_completed_job_refuses_the_batch,
                 a_rolled_back_trigger_changes_nothing,
+            }
+            unfinished {
+                a_dropped_request_is_committed_entirely_or_not_at_all,
+                a_transaction_with_a_dropped_request_can_be_rolled_back,
+                a_savepoint_undoes_a_dropped_request,
+                a_dropped_savepoint_is_committed_entirely_or_not_at_all,
+                an_outer_savepoint_undoes_a_dropped_inner_one,
+                a_dropped_commit_happens_entirely_or_not_at_all,
+                a_dropped_request_is_undone_in_a_foreign_transaction,
+                a_foreign_transaction_goes_on_after_a_dropped_request,
             }
             wait {
                 an_ended_chain_is_given_at_once,

@@ -65,8 +65,8 @@ pub async fn another_type_is_not_opened<F: PairFixture>(fixture: F) {
     let refused = client.open::<Second>(&started).within(&mut tx).await;
     assert_error!(
         refused,
-        Error::TypeMismatch { id, expected, actual }
-            if id == before.id && expected.as_str() == Second::NAME && actual.as_str() == First::NAME
+        Error::AtAnotherJob { chain, expected, actual }
+            if chain == started.id() && expected.as_str() == Second::NAME && actual.as_str() == First::NAME
     );
     tx.commit().await.expect("it commits");
     assert_eq!(latest(&client, &started).await, before);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use queuert::{Attempt, ChainId, Deduplication, Error, JobError, JobStatus, JobType, RetryPolicy};
 
-use super::assert_error;
 use super::jobs::{AfterOne, Count, Fail, First, Greet, Second, Third, greet, greeting, hasty, run_all};
 use super::probe::{chain, claim, latest, smuggle_output, status, unknown_chain};
 use super::recorder::{Recorder, available};
+use super::{assert_error, assert_item_refused};
 use crate::behaviour::PairFixture;
 
 /// A dead chain goes on with all its attempts, its failure on record.
@@ -139,8 +139,9 @@ pub async fn one_key_is_retried_once<F: PairFixture>(fixture: F) {
         stopped.push(started.id());
     }
     let refused = client.retry_many(stopped.clone()).await;
-    assert_error!(
+    assert_item_refused!(
         refused,
+        1,
         Error::KeyTaken { chain, holder } if chain == stopped[1] && holder == stopped[0]
     );
     for id in &stopped {
@@ -186,9 +187,9 @@ pub async fn a_batch_is_retried_as_a_whole<F: PairFixture>(fixture: F) {
     let open = client.start(Count { number: 1 }).await.expect("it starts");
     recorder.forget();
     let refused = client.retry_many([started[0].id(), open.id()]).await;
-    assert_error!(refused, Error::NotRetryable { chain, .. } if chain == open.id());
+    assert_item_refused!(refused, 1, Error::NotRetryable { chain, .. } if chain == open.id());
     let refused = client.retry_many([started[0].id(), unknown_chain()]).await;
-    assert_error!(refused, Error::ChainNotFound(_));
+    assert_item_refused!(refused, 1, Error::ChainNotFound(_));
     assert_eq!(status(&client, &started[0]).await, JobStatus::Cancelled);
     recorder.assert_silent("for a refused batch");
     let order = [started[1].id(), started[0].id()];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queuert::{ChainRef, Error, JobStatus, JobType, Step, Timestamp};
 
-use super::assert_error;
+use super::assert_item_refused;
 use super::jobs::{AfterAll, AfterBoth, AfterOne, Count, Greet, POLL, crew, greet, greeting, run_all};
 use super::probe::{chain, chain_count, job, own_id, unknown_chain};
 use super::recorder::Recorder;
@@ -194,9 +194,41 @@ pub async fn one_taken_id_refuses_the_batch<F: PairFixture>(fixture: F) {
         Step::new(greet("Eve")).id(own_id(1)),
         Step::new(greet("Edsger")),
     ];
-    assert_error!(client.start_many(steps).await, Error::IdTaken(id) if id == own_id(1));
+    assert_item_refused!(client.start_many(steps).await, 1, Error::IdTaken(id) if id == own_id(1));
     assert_eq!(chain_count(&client).await, 1);
     recorder.assert_silent("for a refused batch");
+}
+
+/// The error of a refused batch says which item it is about, by place and id, whether the client refuses it or the store.
+pub async fn a_refused_item_is_named<F: PairFixture>(fixture: F) {
+    let client = fixture.client().await;
+    client.start(greet("Ada")).id(own_id(1)).await.expect("it starts");
+    let by_the_store = client
+        .start_many([
+            Step::new(greet("Grace")),
+            Step::new(greet("Eve")),
+            Step::new(greet("Ada")).id(own_id(1)),
+        ])
+        .await;
+    let by_the_client = client
+        .start_each((
+            Step::new(greet("Grace")),
+            Count { number: 1 },
+            Step::new(greet("Eve")).id(own_id(1)).max_attempts(0),
+        ))
+        .await;
+    for refused in [by_the_store.map(drop), by_the_client.map(drop)] {
+        let error = refused.expect_err("it is refused");
+        assert!(
+            matches!(&error, Error::InBatch { index: 2, id, .. } if *id == own_id(1)),
+            "{error:?}"
+        );
+        let said = error.to_string();
+        assert!(
+            said.contains("item 2") && said.contains(&own_id(1).to_string()),
+            "{said}"
+        );
+    }
 }
 
 /// An id that is supplied twice in one batch is taken the second time, and nothing is started.
@@ -206,7 +238,7 @@ pub async fn an_id_twice_in_a_batch_is_refused<F: PairFixture>(fixture: F) {
         Step::new(greet("Ada")).id(own_id(1)),
         Step::new(greet("Eve")).id(own_id(1)),
     ];
-    assert_error!(client.start_many(steps).await, Error::IdTaken(id) if id == own_id(1));
+    assert_item_refused!(client.start_many(steps).await, 1, Error::IdTaken(id) if id == own_id(1));
     assert_eq!(chain_count(&client).await, 0);
 }
 
@@ -217,7 +249,7 @@ pub async fn one_missing_blocker_refuses_the_batch<F: PairFixture>(fixture: F) {
     let refused = client
         .start_each((greet("Ada"), Count { number: 1 }, AfterOne.blocked_by(nobody)))
         .await;
-    assert_error!(refused, Error::BlockerNotFound { chain, .. } if chain == unknown_chain());
+    assert_item_refused!(refused, 2, Error::BlockerNotFound { chain, .. } if chain == unknown_chain());
     assert_eq!(chain_count(&client).await, 0);
     recorder.assert_silent("for a refused batch");
 }
@@ -226,8 +258,9 @@ pub async fn one_missing_blocker_refuses_the_batch<F: PairFixture>(fixture: F) {
 pub async fn one_bad_key_refuses_the_batch<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let steps = [Step::new(greet("Ada")).dedup("good"), Step::new(greet("Eve")).dedup("")];
-    assert_error!(
+    assert_item_refused!(
         client.start_many(steps).await,
+        1,
         Error::Invalid {
             what: "deduplication key",
             ..
@@ -244,7 +277,7 @@ pub async fn a_refused_batch_leaves_no_key_behind<F: PairFixture>(fixture: F) {
         Step::new(greet("Grace")).dedup("key"),
         Step::new(greet("Eve")).id(own_id(1)),
     ];
-    assert_error!(client.start_many(steps).await, Error::IdTaken(_));
+    assert_item_refused!(client.start_many(steps).await, 1, Error::IdTaken(_));
     let started = client.start(greet("Edsger")).dedup("key").await.expect("it starts");
     assert!(!started.deduplicated());
 }

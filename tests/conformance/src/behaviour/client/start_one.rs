@@ -3,9 +3,9 @@
 use queuert::adapter::{CommitSpan, Creation, ObservabilityAdapter};
 use queuert::{ChainRef, Client, Error, JobStatus, JobType, Step};
 
-use super::assert_error;
 use super::jobs::{AfterAll, AfterOne, Count, First, Greet, Puzzle, Second, greet, greeting, run_all};
 use super::probe::{chain, chain_count, job, job_count, own_id, status, unknown_chain};
+use super::{assert_error, assert_item_refused};
 use crate::behaviour::PairFixture;
 
 /// A started chain is pending and new, and reads as it was started. (SC1, Q20)
@@ -202,8 +202,9 @@ pub async fn zero_attempts_are_refused<F: PairFixture>(fixture: F) {
         }
     );
     let steps = [Step::new(greet("Ada")), Step::new(greet("Eve")).max_attempts(0)];
-    assert_error!(
+    assert_item_refused!(
         client.start_many(steps).await,
+        1,
         Error::Invalid {
             what: "max_attempts",
             ..
@@ -230,7 +231,7 @@ pub async fn an_input_that_is_no_json_is_refused<F: PairFixture>(fixture: F) {
             odd: super::jobs::odd(),
         },
     ];
-    assert_error!(client.start_many(batch).await, Error::Unencodable { .. });
+    assert_item_refused!(client.start_many(batch).await, 1, Error::Unencodable { .. });
     assert_eq!(chain_count(&client).await, 0);
 }
 

@@ -9,10 +9,10 @@ use queuert::adapter::{
 };
 use queuert::{Client, Error, Event, JobStatus, JobType, NotifyError, Transaction};
 
-use super::assert_error;
 use super::jobs::{AfterOne, Count, Fail, Greet, greet, greeting, run_all};
 use super::probe::{chain_count, own_id, status};
 use super::recorder::{Recorder, available};
+use super::{assert_error, assert_item_refused};
 use crate::behaviour::PairFixture;
 
 /// Nothing is announced, emitted or visible before the commit; all of it is after. (H6, H7, H39, LG1)
@@ -182,7 +182,7 @@ pub async fn a_refused_request_holds_nothing<F: PairFixture>(fixture: F) {
         .start_each((Count { number: 1 }, queuert::Step::new(greet("Eve")).id(own_id(1))))
         .within(&mut tx)
         .await;
-    assert_error!(refused, Error::IdTaken(_));
+    assert_item_refused!(refused, 1, Error::IdTaken(_));
     assert_error!(
         client.cancel(own_id(9).as_chain()).within(&mut tx).await,
         Error::ChainNotFound(_)

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use queuert::{Attempt, Error, JobError, JobId, JobStatus, JobType};
 
-use super::assert_error;
 use super::jobs::{AfterOne, Count, Fail, Greet, greet, greeting, hasty, run_all};
 use super::probe::{chain, claim, job, latest, own_id};
 use super::recorder::{Recorder, available};
+use super::{assert_error, assert_item_refused};
 use crate::behaviour::PairFixture;
 
 const LONG: Duration = Duration::from_secs(3_600);
@@ -153,7 +153,7 @@ pub async fn one_missing_job_refuses_the_batch<F: PairFixture>(fixture: F) {
     let before = latest(&client, &started).await;
     recorder.forget();
     let refused = client.trigger_many([before.id, own_id(9)]).await;
-    assert_error!(refused, Error::JobNotFound(id) if id == own_id(9));
+    assert_item_refused!(refused, 1, Error::JobNotFound(id) if id == own_id(9));
     assert_eq!(latest(&client, &started).await, before);
     recorder.assert_silent("for a refused batch");
 }
@@ -166,8 +166,9 @@ pub async fn one_completed_job_refuses_the_batch<F: PairFixture>(fixture: F) {
     let started = client.start(greet("Ada")).delay(LONG).await.expect("it starts");
     let before = latest(&client, &started).await;
     let refused = client.trigger_many([before.id, completed.id().first_job()]).await;
-    assert_error!(
+    assert_item_refused!(
         refused,
+        1,
         Error::NotTriggerable {
             status: JobStatus::Completed,
             ..

@@ -1,6 +1,6 @@
 //! The abort signal: each reason, and each way to heed it.
 
-use queuert::{AbortReason, AttemptOutcome, Error, Event, JobStatus, LeaseSettings};
+use queuert::{AbortReason, AttemptOutcome, Event, JobStatus, LeaseSettings};
 
 use super::types::Work;
 use super::world::{Gate, Job, Log, World, events_until, ms, start};
@@ -27,7 +27,7 @@ async fn aborted<F: PairFixture>(
             let reason = job.signal().aborted().await;
             assert_eq!(job.signal().reason(), Some(reason));
             log.add(reason);
-            // Whatever it does now, it cannot be committed.
+            // Whatever it does now, it cannot be committed, if the store says so.
             job.begin().await?.finish(1).await
         }
     }))
@@ -118,15 +118,15 @@ pub async fn a_taken_lease_aborts<F: PairFixture>(fixture: F) {
     assert_eq!(ended, (reason, AttemptOutcome::Aborted(reason)));
 }
 
-/// A store that fails until the lease has run out aborts the attempt with `Error`.
+/// A store that fails until the lease has run out aborts the attempt with `Error`. Whether the job is lost is for the store
+/// to say, and it has not given it to anybody.
 pub async fn a_failing_store_aborts_when_the_lease_is_over<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let ended = aborted(&world, LeaseSettings::of(ms(90)), async |world, _| {
         world.faults.fail_always(Verb::RenewLeases, Fault::Before);
     })
     .await;
-    assert_eq!(ended.0, AbortReason::Error);
-    assert_eq!(ended.1, AttemptOutcome::Aborted(AbortReason::Error));
+    assert_eq!(ended, (AbortReason::Error, AttemptOutcome::Finished));
 }
 
 /// A store that does not answer until the lease has run out aborts the attempt with `Error`.
@@ -151,10 +151,10 @@ pub async fn a_job_lost_to_a_failing_store_comes_back<F: PairFixture>(fixture: F
         async move {
             let number = job.number();
             if number == 1 {
-                job.signal().aborted().await;
+                let reason = job.signal().aborted().await;
                 faults.heal();
                 // It heeds the signal in the usual way.
-                job.prepare(async |_| Ok::<_, Error>(())).await?;
+                return Err(reason.into());
             }
             job.finish(number)
         }
@@ -168,13 +168,14 @@ pub async fn a_job_lost_to_a_failing_store_comes_back<F: PairFixture>(fixture: F
 pub async fn the_signal_can_be_polled<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
-    let reasons = Log::new();
-    let log = reasons.clone();
+    let (begun, reasons) = (Log::new(), Log::new());
+    let logs = (begun.clone(), reasons.clone());
     let worker = world.worker().lease(HELD);
     let workers = start(worker.process(move |job: Job<F, Work>| {
-        let log = log.clone();
+        let (begun, log) = logs.clone();
         async move {
             assert!(!job.signal().is_aborted());
+            begun.add(());
             while !job.signal().is_aborted() {
                 tokio::time::sleep(ms(2)).await;
             }
@@ -183,7 +184,7 @@ pub async fn the_signal_can_be_polled<F: PairFixture>(fixture: F) {
         }
     }))
     .await;
-    world.until(&chain, JobStatus::Running).await;
+    begun.until_len(1).await;
     world
         .client
         .cancel(&chain)

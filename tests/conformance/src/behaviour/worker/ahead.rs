@@ -1,9 +1,9 @@
-//! Claiming for workers whose last job is still being written down.
+//! Claiming for workers whose last job is still being written down, and for those that will be free soon.
 
 use queuert::{Event, JobStatus, Started, Workers};
 
-use super::types::Work;
-use super::world::{Job, Log, State, World, events_until, soon, start};
+use super::types::{Note, Work};
+use super::world::{Gate, Job, Log, State, World, events_until, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
 
@@ -91,5 +91,48 @@ pub async fn a_job_that_was_claimed_ahead_and_lost_does_not_run<F: PairFixture>(
     let third = world.client.start(Work { n: 3 }).await.expect("the chain starts");
     world.output(&third).await;
     assert_eq!(log.all(), [1, 3]);
+    workers.stop().await;
+}
+
+/// However fast the jobs before them were, no more large inputs are in the process than fit into four megabytes, and one for
+/// each worker.
+pub async fn large_inputs_are_claimed_by_their_bytes<F: PairFixture>(fixture: F) {
+    const WORKERS: usize = 2;
+    const LARGE: usize = 250_000;
+    const BYTES_AHEAD: usize = 4 << 20;
+    let world = World::new(fixture).await;
+    let light = (0..1_000).map(|_| Note { text: String::new() });
+    let heavy = (0..30).map(|_| Note {
+        text: "x".repeat(LARGE),
+    });
+    world.client.start_many(light).await.expect("the chains start");
+    let heavy = world.client.start_many(heavy).await.expect("the chains start");
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let workers = start(world.worker().concurrency(WORKERS).process(move |job: Job<F, Note>| {
+        let held = held.clone();
+        async move {
+            if !job.text.is_empty() {
+                held.pass().await;
+            }
+            job.finish(String::new())
+        }
+    }))
+    .await;
+    gate.arrived(WORKERS).await;
+    // The workers hold large jobs. What else the store says that runs was claimed ahead.
+    let running = world.client.list_jobs().statuses([JobStatus::Running]).limit(100);
+    let running = running.await.expect("jobs can be listed").items;
+    let bytes: usize = running.iter().map(|job| job.input.as_str().len()).sum();
+    assert!(
+        bytes <= BYTES_AHEAD + WORKERS * (LARGE + 100),
+        "{} jobs with {bytes} bytes are claimed",
+        running.len()
+    );
+    gate.open();
+    for chain in &heavy {
+        world.output(chain).await;
+        assert_eq!(world.latest(chain).await.attempt, 1);
+    }
     workers.stop().await;
 }

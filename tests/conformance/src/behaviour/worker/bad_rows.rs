@@ -1,11 +1,11 @@
 //! Rows that nobody can read: dead with a message that names them, and no harm to others (I17).
 
 use queuert::adapter::{NewChain, NewJob, StateAdapter};
-use queuert::{ChainId, ChainRef, JobId, JobStatus, JobType, Payload};
+use queuert::{ChainId, ChainRef, Event, JobId, JobStatus, JobType, Payload};
 use uuid::Uuid;
 
 use super::types::{First, Gather, Note, Pair, Second, Third, Work};
-use super::world::{Job, World, eventually, ms, start};
+use super::world::{Job, World, events_until, eventually, ms, skip, start};
 use crate::behaviour::PairFixture;
 
 /// Stores a chain as another build of the application might have.
@@ -212,4 +212,48 @@ pub async fn a_dead_row_can_be_retried_by_another_build<F: PairFixture>(fixture:
     world.client.retry(chain).await.expect("a dead chain can be retried");
     assert_eq!(world.output(ChainRef::<Work>::new(chain)).await, 5);
     workers.stop().await;
+}
+
+/// A job whose row is damaged is dead at once, with an error and an event that name it, and no processor sees it. The jobs
+/// that were claimed with it run.
+pub async fn a_damaged_row_is_dead_and_the_others_run<F: PairFixture>(fixture: F) {
+    let damages = fixture.damages();
+    if damages.is_empty() {
+        return skip("the fixture cannot damage a row");
+    }
+    let world = World::new(fixture).await;
+    let mut events = world.client.events();
+    for how in damages {
+        let inputs = (0..20).map(|n| Work { n });
+        let chains = world.client.start_many(inputs).await.expect("the chains start");
+        let damaged = chains[7].id();
+        world
+            .fixture
+            .damage(world.state.inner(), damaged.first_job(), how)
+            .await;
+        let workers = start(world.worker().process(|job: Job<F, Work>| async move {
+            assert_ne!(job.n, 7, "the damaged job is run");
+            let n = job.n;
+            job.finish(n)
+        }))
+        .await;
+        let dead = world.until(damaged, JobStatus::Dead).await;
+        let error = dead.last_error.expect("the error is stored").message;
+        assert!(
+            error.contains(&damaged.to_string()) && error.contains("cannot be read"),
+            "{how}: {error}"
+        );
+        for (n, chain) in (0..).zip(&chains).filter(|(n, _)| *n != 7) {
+            assert_eq!(world.output(chain).await, n, "{how}");
+        }
+        workers.stop().await;
+        let seen = events_until(&mut events, |event| matches!(event, Event::JobDead { .. })).await;
+        let Some(Event::JobDead { job, error, .. }) = seen.last() else {
+            panic!("no job died");
+        };
+        assert!(
+            job.id == damaged.first_job() && error.contains("cannot be read"),
+            "{how}: {error}"
+        );
+    }
 }

@@ -449,22 +449,80 @@ pub async fn dependants_of_a_cancelled_chain_wait_for_its_retry<F: PairFixture>(
     workers.stop().await;
 }
 
-/// A continuation that would wait for a chain that waits for it is a counted failure, not a deadlock (H18).
-pub async fn a_circle_of_blockers_is_a_failure<F: PairFixture>(fixture: F) {
+/// A continuation that would wait for a chain that waits for it is no deadlock: the job is dead at once, as no retry could
+/// succeed (H18).
+pub async fn a_circle_of_blockers_is_fatal<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let plan = world
-        .client
-        .start(Plan { n: 0 })
-        .max_attempts(1)
-        .await
-        .expect("the chain starts");
+    let plain = world.client.start(Plan { n: 0 }).await.expect("the chain starts");
+    let transactional = world.client.start(Plan { n: 1 }).await.expect("the chain starts");
     let workers = start(world.worker().process(move |job: Job<F, Plan>| async move {
         let own = queuert::ChainRef::<Work>::new(job.chain_id());
-        job.continue_with(Step::blocked(Assemble { n: 0 }, vec![own]))
+        let next = Step::blocked(Assemble { n: 0 }, vec![own]);
+        match job.n {
+            0 => job.continue_with(next),
+            _ => job.begin().await?.continue_with(next).await,
+        }
     }))
     .await;
-    let dead = world.until(&plan, JobStatus::Dead).await;
+    for chain in [plain, transactional] {
+        let dead = world.until(&chain, JobStatus::Dead).await;
+        assert_eq!((dead.attempt, dead.max_attempts), (1, None));
+        let error = dead.last_error.expect("the error is stored").message;
+        assert!(error.contains("cannot wait for chain"), "{error}");
+    }
+    workers.stop().await;
+}
+
+/// A processor that takes a chain for one of another type has no success with a retry: the job is dead at once.
+pub async fn a_chain_of_another_type_is_fatal<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let workers = start(world.worker().process(|job: Job<F, Work>| async move {
+        let own = queuert::ChainRef::<First>::new(job.chain_id());
+        job.client().get_chain(own).await?;
+        job.finish(0)
+    }))
+    .await;
+    let dead = world.until(&chain, JobStatus::Dead).await;
+    assert_eq!((dead.attempt, dead.max_attempts), (1, None));
     let error = dead.last_error.expect("the error is stored").message;
-    assert!(error.contains("cannot wait for chain"), "{error}");
+    assert!(error.contains(First::NAME) && error.contains(Work::NAME), "{error}");
+    workers.stop().await;
+}
+
+/// A job that waits for a chain under a wrong type is dead at its first attempt, with the reason, however it was created: no
+/// retry could read the output of that chain as what it is not.
+pub async fn a_blocker_of_another_type_is_fatal<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let text = "no number".to_owned();
+    let note = world.client.start(Note { text }).await.expect("the chain starts");
+    let wrong = queuert::ChainRef::<Work>::new(note.id());
+    let plain = world.client.start(Plan { n: 0 }).await.expect("the chain starts");
+    let transactional = world.client.start(Plan { n: 1 }).await.expect("the chain starts");
+    let entry = Gather { n: 0 }.blocked_by([&wrong]);
+    let entry = world.client.start(entry).await.expect("the chain starts");
+    let plan = move |job: Job<F, Plan>| {
+        let next = Step::blocked(Assemble { n: 0 }, vec![wrong]);
+        async move {
+            match job.n {
+                0 => job.continue_with(next),
+                _ => job.begin().await?.continue_with(next).await,
+            }
+        }
+    };
+    let worker = world.worker().process(plan);
+    let worker = worker.process(|job: Job<F, Note>| async move { job.finish("still none".to_owned()) });
+    let worker = worker.process(|job: Job<F, Assemble>| async move { job.finish(vec![]) });
+    let workers = start(worker.process(|job: Job<F, Gather>| async move { job.finish(vec![]) })).await;
+    let dead = [
+        world.until(&plain, JobStatus::Dead).await,
+        world.until(&transactional, JobStatus::Dead).await,
+        world.until(&entry, JobStatus::Dead).await,
+    ];
+    for dead in dead {
+        assert_eq!((dead.attempt, dead.max_attempts), (1, None));
+        let error = dead.last_error.expect("the error is stored").message;
+        assert!(error.contains(Note::NAME) && error.contains(Work::NAME), "{error}");
+    }
     workers.stop().await;
 }

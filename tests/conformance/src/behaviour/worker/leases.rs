@@ -146,7 +146,10 @@ pub async fn a_worker_never_reaps_its_own<F: PairFixture>(fixture: F) {
         .expect("the chains start");
     let gate = Gate::closed();
     let held = gate.clone();
-    let worker = impatient(&world.client).lease(LeaseSettings::of(ms(15))).concurrency(4);
+    // Longer than a claim takes to be answered: what no process knows to be its own is not protected.
+    let worker = impatient(&world.client)
+        .lease(LeaseSettings::of(ms(300)))
+        .concurrency(4);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let held = held.clone();
         async move {
@@ -156,7 +159,7 @@ pub async fn a_worker_never_reaps_its_own<F: PairFixture>(fixture: F) {
     }))
     .await;
     gate.arrived(2).await;
-    world.elapse(ms(50)).await;
+    world.elapse(ms(400)).await;
     let sweeps = world.faults.calls(Verb::ReapLeases);
     world.faults.called(Verb::ReapLeases, sweeps + 4).await;
     gate.open();
@@ -465,7 +468,9 @@ pub async fn a_lost_attempt_fails_early<F: PairFixture>(fixture: F) {
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let errors = Log::new();
     let log = errors.clone();
-    let workers = start(impatient(&world.client).process(move |job: Job<F, Work>| {
+    // A lease that ends by the process's clock only would leave it to the store.
+    let worker = vigilant(&world.client).lease(RENEWED);
+    let workers = start(worker.process(move |job: Job<F, Work>| {
         let log = log.clone();
         async move {
             job.signal().aborted().await;

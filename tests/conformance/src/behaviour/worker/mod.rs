@@ -13,14 +13,17 @@ pub mod events;
 pub mod failures;
 pub mod hand_over;
 pub mod leases;
+pub mod lost_answers;
 pub mod middlewares;
 pub mod observed;
 pub mod outages;
+pub mod own_transactions;
 pub mod panics;
 pub mod processing;
 pub mod processors;
 pub mod quiet;
 pub mod reaping;
+pub mod refusals;
 pub mod resilience;
 pub mod retries;
 pub mod scheduling;
@@ -67,12 +70,15 @@ macro_rules! worker_behaviour {
                 a_dependant_attached_while_its_blocker_continues_waits,
                 dependants_of_a_dead_chain_wait_for_its_retry,
                 dependants_of_a_cancelled_chain_wait_for_its_retry,
-                a_circle_of_blockers_is_a_failure,
+                a_circle_of_blockers_is_fatal,
+                a_chain_of_another_type_is_fatal,
+                a_blocker_of_another_type_is_fatal,
             }
             ahead {
                 one_worker_never_has_two_jobs,
                 a_job_that_was_claimed_ahead_goes_back_unspent,
                 a_job_that_was_claimed_ahead_and_lost_does_not_run,
+                large_inputs_are_claimed_by_their_bytes,
             }
             hand_over {
                 a_chain_goes_on_without_another_claim,
@@ -129,7 +135,9 @@ macro_rules! worker_behaviour {
                 a_fatal_error_is_not_retried,
                 a_retried_job_starts_its_attempts_anew,
                 snoozing_costs_nothing,
+                the_shortest_snooze_is_a_pause,
                 a_retry_is_found_by_other_workers,
+                a_retry_outlives_the_worker_set_that_knows_of_it,
             }
             panics {
                 a_panic_is_a_counted_failure,
@@ -147,6 +155,7 @@ macro_rules! worker_behaviour {
                 an_undecodable_blocker_output_is_dead,
                 wrong_blockers_are_dead,
                 a_dead_row_can_be_retried_by_another_build,
+                a_damaged_row_is_dead_and_the_others_run,
             }
             processors {
                 processors_take_every_form,
@@ -175,6 +184,17 @@ macro_rules! worker_behaviour {
                 a_long_transaction_keeps_its_job,
                 a_lost_attempt_fails_early,
             }
+            own_transactions {
+                a_transaction_may_outlive_its_lease,
+                prepare_may_outlive_its_lease,
+                a_short_prepare_costs_no_renewal,
+                the_store_decides_whether_an_expired_lease_is_lost,
+                a_second_transaction_is_refused_at_once,
+                a_dropped_finish_rolls_back,
+                an_attempt_cannot_commit_a_dropped_request,
+                an_attempt_cannot_complete_in_a_transaction_that_has_ended,
+                a_completion_whose_transaction_has_ended_is_no_completion,
+            }
             aborts {
                 completion_from_outside_aborts,
                 deletion_aborts,
@@ -189,6 +209,7 @@ macro_rules! worker_behaviour {
             }
             reaping {
                 the_job_of_a_dead_process_runs_again,
+                a_crashed_job_runs_again_when_its_backoff_is_over,
                 the_reaper_is_not_starved,
                 an_expired_last_attempt_is_dead,
                 all_expired_leases_are_taken_at_once,
@@ -206,9 +227,12 @@ macro_rules! worker_behaviour {
                 an_attempt_told_to_shut_down_has_not_failed,
                 an_attempt_told_to_shut_down_may_complete,
                 an_attempt_that_ignores_the_signal_is_dropped,
+                a_processor_that_blocks_its_thread_does_not_hold_up_stop,
                 drop_on_abort_holds_for_shutdown_too,
                 stopping_twice_is_harmless,
                 a_dropped_stop_still_stops,
+                a_signal_is_listened_for_before_the_first_worker_starts,
+                a_signal_that_has_come_already_starts_no_worker,
                 a_worker_stops_while_its_store_is_down,
                 a_worker_stops_while_its_store_is_silent,
                 run_until_stops_at_its_signal,
@@ -229,6 +253,30 @@ macro_rules! worker_behaviour {
                 a_refused_row_spoils_no_batch,
                 a_row_that_keeps_failing_holds_up_nobody,
                 a_misconfigured_store_is_waited_out,
+            }
+            lost_answers {
+                a_lost_finish_tells_the_same,
+                a_lost_finish_in_a_transaction_tells_the_same,
+                a_lost_continuation_tells_the_same,
+                a_lost_continuation_in_a_transaction_tells_the_same,
+                a_lost_failure_tells_the_same,
+                a_lost_death_tells_the_same,
+                a_lost_snooze_tells_the_same,
+                a_lost_release_tells_the_same,
+                a_completion_that_seemed_refused_tells_the_same,
+                a_lost_finish_wakes_another_process,
+                a_start_whose_answer_is_lost_has_happened,
+                a_keyed_start_whose_answer_is_lost_has_happened,
+                a_start_that_nothing_tells_of_is_an_error,
+                a_transaction_whose_commit_is_not_answered_has_happened,
+                a_transaction_that_nothing_tells_of_is_an_error,
+            }
+            refusals {
+                only_its_own_row_ends_a_completion,
+                only_its_own_row_ends_a_failure,
+                a_refused_claim_that_was_made_costs_no_attempt,
+                a_hand_over_outlasts_a_refusal,
+                a_refusing_store_is_not_asked_row_by_row,
             }
             outages {
                 health_shows_the_outage,

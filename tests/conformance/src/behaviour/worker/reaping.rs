@@ -53,6 +53,33 @@ pub async fn the_job_of_a_dead_process_runs_again<F: PairFixture>(fixture: F) {
     assert_eq!(*cause, ReapCause::LeaseExpired);
 }
 
+/// An attempt that was taken back has failed and backs off: the job runs again when that is over, and not before. The worker
+/// that took it back knows when that is, and does not wait for its next poll (I8).
+pub async fn a_crashed_job_runs_again_when_its_backoff_is_over<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let lost = world.claim_and_die("work", ms(10)).await.lease.expect("it was claimed");
+    let (lease, backoff) = (ms(200), ms(600));
+    let worker = world
+        .worker()
+        .lease(LeaseSettings::of(lease))
+        .retry(RetryPolicy::new().initial(backoff).jitter(0.0))
+        .reap_interval(ms(20))
+        .poll_interval(ms(600_000));
+    let workers = start(worker.process(|job: Job<F, Work>| async move { job.finish(1) })).await;
+    world.output(&chain).await;
+    workers.stop().await;
+    let job = world.latest(&chain).await;
+    assert_eq!(job.attempt, 2);
+    let due = lost.until.saturating_sub(lease).saturating_add(backoff);
+    assert!(
+        job.scheduled_at >= due,
+        "it was due at {}, not at {due}",
+        job.scheduled_at
+    );
+    assert!(job.started_at.expect("it ran") >= job.scheduled_at);
+}
+
 /// Expired leases are found while every worker is busy and jobs wait (H8, I10).
 pub async fn the_reaper_is_not_starved<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;

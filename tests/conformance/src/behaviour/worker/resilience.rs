@@ -3,7 +3,7 @@
 use queuert::{Error, Health, JobStatus, LeaseSettings, StateErrorKind};
 
 use super::types::{FromHere, Note, Shared, Work};
-use super::world::{Gate, Job, JobResult, Log, World, eager, ms, soon, start};
+use super::world::{Gate, Job, JobResult, Log, SOON, World, eager, ms, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Faults, Verb};
 
@@ -57,6 +57,8 @@ async fn survives<F: PairFixture>(
         disturb(faults);
         let worker = eager(client)
             .concurrency(concurrency)
+            // On a busy machine leases expire too, and the attempts of one job are not what this counts.
+            .retry(SOON.max_attempts(1_000))
             .lease(LeaseSettings::of(ms(100)))
             .reap_interval(ms(40))
             .process(first::<F>)

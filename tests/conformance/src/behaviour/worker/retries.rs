@@ -3,7 +3,7 @@
 use queuert::{AttemptOutcome, Error, Event, JobError, JobStatus, RetryPolicy};
 
 use super::types::Work;
-use super::world::{Gate, Job, Log, World, drain_events, ms, skip, start};
+use super::world::{Gate, Job, Log, World, drain_events, ms, skip, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::Verb;
 
@@ -127,18 +127,16 @@ pub async fn exhausted_attempts_make_a_job_dead<F: PairFixture>(fixture: F) {
         .max_attempts(5)
         .await
         .expect("the chain starts");
-    let workers = start(
-        world
-            .worker()
-            .retry(policy)
-            .process(|job: Job<F, Work>| async move { Err(format!("failure {}", job.number()).into()) }),
-    )
+    let workers = start(world.worker().retry(policy).process(|job: Job<F, Work>| async move {
+        let last = if job.is_last_attempt() { ", the last" } else { "" };
+        Err(format!("failure {}{last}", job.number()).into())
+    }))
     .await;
     for (chain, attempts) in [(&default, 3), (&own, 5)] {
         let dead = world.until(chain, JobStatus::Dead).await;
         assert_eq!(dead.attempt, attempts);
         assert!(dead.ended_at.is_some() && dead.lease.is_none());
-        let message = format!("failure {attempts}");
+        let message = format!("failure {attempts}, the last");
         assert_eq!(dead.last_error.expect("the error is stored").message, message);
         let waited = world.client.wait(chain).await;
         assert!(matches!(waited, Err(Error::ChainDead { last_error: Some(error), .. }) if error.message == message));
@@ -222,8 +220,8 @@ pub async fn snoozing_costs_nothing<F: PairFixture>(fixture: F) {
         let runs = log.len();
         async move {
             match runs {
-                1 => job.snooze(ms(40)),
-                2 => job.snooze_until(began.saturating_add(ms(40))),
+                1 => job.snooze(ms(120)),
+                2 => job.snooze_until(began.saturating_add(ms(120))),
                 3 => job.snooze_until(queuert::Timestamp::from_micros(5)),
                 _ => job.finish(1),
             }
@@ -236,7 +234,7 @@ pub async fn snoozing_costs_nothing<F: PairFixture>(fixture: F) {
     assert!(begun.iter().all(|(number, _)| *number == 1), "every run is attempt one");
     for pair in begun[..3].windows(2) {
         let waited = pair[1].1.saturating_duration_since(pair[0].1);
-        assert!(waited >= ms(40), "{waited:?}");
+        assert!(waited >= ms(120), "{waited:?}");
     }
     let job = world.latest(&chain).await;
     assert_eq!((job.attempt, job.claims, job.last_error), (1, 4, None));
@@ -245,6 +243,37 @@ pub async fn snoozing_costs_nothing<F: PairFixture>(fixture: F) {
         _ => false,
     });
     assert_eq!(snoozed.count(), 3);
+}
+
+/// A processor that always snoozes for no time, or until a time that has passed or is just ahead, does not run without a
+/// pause.
+pub async fn the_shortest_snooze_is_a_pause<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let begun = Log::new();
+    let log = begun.clone();
+    let workers = start(world.worker().process(move |job: Job<F, Work>| {
+        let began = job.record().started_at.expect("it was started");
+        log.add(began);
+        let runs = log.len();
+        async move {
+            match runs {
+                1 => job.snooze(ms(0)),
+                2 => job.snooze_until(began),
+                3 => job.snooze_until(queuert::Timestamp::from_micros(5)),
+                4 => job.snooze_until(began.saturating_add(ms(5))),
+                5 => job.snooze_until(began.saturating_add(ms(60))),
+                _ => job.finish(1),
+            }
+        }
+    }))
+    .await;
+    world.output(&chain).await;
+    workers.stop().await;
+    for pair in begun.all().windows(2) {
+        let waited = pair[1].saturating_duration_since(pair[0]);
+        assert!(waited >= ms(100), "{waited:?}");
+    }
 }
 
 /// A retry is found by another idle worker that sleeps long, once its time has come (H23).
@@ -273,6 +302,41 @@ pub async fn a_retry_is_found_by_other_workers<F: PairFixture>(fixture: F) {
     let stop = failing.stop();
     gate.open();
     stop.await;
+    world.output(&chain).await;
+    let job = world.latest(&chain).await;
+    assert_eq!((job.attempt, job.completed_by.as_ref()), (2, Some(idle.id())));
+    idle.stop().await;
+}
+
+/// A worker set that stops passes on what it alone knows: when a retry is due.
+pub async fn a_retry_outlives_the_worker_set_that_knows_of_it<F: PairFixture>(fixture: F) {
+    if !fixture.notifies() {
+        return skip("without notices the other worker finds the retry at its next poll");
+    }
+    let world = World::new(fixture).await;
+    let (other, faults) = world.other_process();
+    let gate = Gate::closed();
+    let held = gate.clone();
+    // With an idle worker beside the one that fails: that is the one to hear of the retry.
+    let failing = start(world.worker().concurrency(2).process(move |_: Job<F, Work>| {
+        let held = held.clone();
+        async move {
+            held.pass().await;
+            Err(JobError::retry_after(ms(1_500), "elsewhere"))
+        }
+    }))
+    .await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    gate.arrived(1).await;
+    let idle = other.worker().poll_interval(ms(60_000));
+    let idle = start(idle.process(|job: Job<F, Work>| async move { job.finish(1) })).await;
+    // One look at the start and one when it has subscribed: now it sleeps.
+    faults.called(Verb::ClaimJobs, 2).await;
+    let mut events = world.client.events();
+    gate.open();
+    let ended = async { while !matches!(events.next().await, Some(Event::AttemptEnded { .. })) {} };
+    soon("the attempt fails", ended).await;
+    failing.stop().await;
     world.output(&chain).await;
     let job = world.latest(&chain).await;
     assert_eq!((job.attempt, job.completed_by.as_ref()), (2, Some(idle.id())));

@@ -1,7 +1,10 @@
 //! Stopping: prompt, graceful, and at no cost to the jobs (I14).
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use queuert::{AbortReason, AttemptOutcome, Event, Health, JobStatus, LeaseSettings};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::types::Work;
@@ -55,21 +58,25 @@ pub async fn nothing_is_claimed_after_stop<F: PairFixture>(fixture: F) {
         .start_many((0..500).map(|n| Work { n }))
         .await
         .expect("the chains start");
-    let ran = Log::new();
-    let log = ran.clone();
+    let (ran, gate) = (Log::new(), Gate::closed());
+    let (log, held) = (ran.clone(), gate.clone());
     let workers = start(world.worker().concurrency(3).process(move |job: Job<F, Work>| {
         log.add(job.n);
-        // So long that there is time to stop.
+        // The first ones end by themselves, so that there is a flow; the others do not before stop was asked for.
+        let held = (log.len() > 5).then(|| held.clone());
         async move {
-            tokio::time::sleep(ms(1)).await;
+            if let Some(gate) = held {
+                gate.pass().await;
+            }
             job.finish(1)
         }
     }))
     .await;
-    ran.until_len(5).await;
+    gate.arrived(1).await;
     let mut stop = std::pin::pin!(workers.stop());
     assert!(futures_util::poll!(stop.as_mut()).is_pending(), "attempts are running");
     let claims = world.faults.calls(Verb::ClaimJobs);
+    gate.open();
     soon("the worker stops", stop).await;
     let more = world.faults.calls(Verb::ClaimJobs) - claims;
     assert!(more <= 1, "one claim may have been on its way, {more} were made");
@@ -253,6 +260,60 @@ pub async fn an_attempt_that_ignores_the_signal_is_dropped<F: PairFixture>(fixtu
     }
 }
 
+/// A processor that blocks its thread can neither be told nor dropped. Stop does not wait for it: the job goes back unspent
+/// while the thread is still blocked, and what the processor finishes with afterwards comes too late.
+pub async fn a_processor_that_blocks_its_thread_does_not_hold_up_stop<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world
+        .client
+        .start(Work { n: 0 })
+        .max_attempts(1)
+        .await
+        .expect("the chain starts");
+    // The case is woken by the processor itself. It must not wait for a timer here: the thread that is about to block may be
+    // the one that looks after the timers of the runtime, until the stop wakes the other thread.
+    let (begin, mut begun) = mpsc::unbounded_channel();
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Mutex::new(blocked);
+    let was_unblocked = Arc::new(AtomicBool::new(false));
+    let goes_on = Arc::clone(&was_unblocked);
+    let workers = start(world.worker().grace(ms(30)).process(move |job: Job<F, Work>| {
+        let _ = begin.send(());
+        // Until the case lets it go, or fails.
+        let _ = blocked.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        goes_on.store(true, Ordering::SeqCst);
+        async move { job.finish(1) }
+    }))
+    .await;
+    begun.recv().await.expect("the processor begins");
+    // Only the grace period and the half second that attempts have to end are waited for. The limit counts steps of this
+    // runtime, so that a machine that stands still for a while costs a step and not the limit.
+    let too_long = async {
+        for _ in 0..300 {
+            tokio::time::sleep(ms(10)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = workers.stop() => {}
+        () = too_long => panic!("stop waits for a thread that is blocked"),
+    }
+    assert!(!was_unblocked.load(Ordering::SeqCst), "the thread is still blocked");
+    assert_eq!(workers.health(), Health::Stopped);
+    let job = world.latest(&chain).await;
+    assert_eq!((job.status, job.attempt, job.claims), (JobStatus::Pending, 0, 1));
+    assert!(job.lease.is_none() && job.last_error.is_none());
+    unblock.send(()).expect("the thread waits for it");
+    let next = start(world.worker().process(|job: Job<F, Work>| async move { job.finish(2) })).await;
+    assert_eq!(world.output(&chain).await, 2);
+    let job = world.latest(&chain).await;
+    assert_eq!(
+        (job.attempt, job.claims, job.completed_by.as_ref()),
+        (1, 2, Some(next.id()))
+    );
+    next.stop().await;
+}
+
 /// With `drop_on_abort` attempts are dropped when the grace period is over, and their jobs go back unspent.
 pub async fn drop_on_abort_holds_for_shutdown_too<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
@@ -366,14 +427,15 @@ async fn stops_without_store<F: PairFixture>(fixture: F, fault: Fault) {
 pub async fn run_until_stops_at_its_signal<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
-    let (signal, stopped) = oneshot::channel::<()>();
+    let (signal, stopped) = oneshot::channel();
     let worker = world.worker().process(|job: Job<F, Work>| async move { job.finish(1) });
     let service = tokio::spawn(worker.run_until(stopped));
     world.output(&chain).await;
     assert!(!service.is_finished());
-    signal.send(()).expect("the service listens");
+    signal.send("deploy").expect("the service listens");
     let ended = soon("the service ends", service).await;
-    ended.expect("the service does not panic").expect("it ends well");
+    let value = ended.expect("the service does not panic").expect("it ends well");
+    assert_eq!(value, Ok("deploy"), "what the signal said");
     let late = world.client.start(Work { n: 1 }).await.expect("the chain starts");
     world.elapse(ms(60)).await;
     assert_eq!(world.latest(&late).await.claims, 0);
@@ -400,4 +462,39 @@ pub async fn a_dropped_run_until_stops_its_workers<F: PairFixture>(fixture: F) {
     gate.open();
     super::world::events_until(&mut events, |event| matches!(event, Event::WorkerStopped { .. })).await;
     assert_eq!(world.output(&chain).await, 1);
+}
+
+/// `run_until` polls its signal before it starts workers: a handler of SIGTERM is installed before the first job runs.
+pub async fn a_signal_is_listened_for_before_the_first_worker_starts<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let mut events = world.client.events();
+    let (finished, has_finished) = oneshot::channel::<()>();
+    let mut has_finished = std::pin::pin!(has_finished);
+    let mut first = true;
+    let signal = std::future::poll_fn(|context| {
+        if std::mem::take(&mut first) {
+            let told = drain_events(&mut events);
+            let started = |event: &Event| matches!(event, Event::WorkerStarted { .. });
+            assert!(!told.iter().any(started), "{told:?}");
+        }
+        has_finished.as_mut().poll(context)
+    });
+    let worker = eager(&world.client).process(|job: Job<F, Work>| async move { job.finish(1) });
+    let ended = async {
+        world.output(&chain).await;
+        let _ = finished.send(());
+    };
+    let (ran, ()) = tokio::join!(worker.run_until(signal), ended);
+    let told = ran.expect("the workers ran");
+    assert_eq!(told, Ok(()));
+}
+
+/// A signal that is ready when `run_until` is called runs nothing.
+pub async fn a_signal_that_has_come_already_starts_no_worker<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let worker = eager(&world.client).process(|job: Job<F, Work>| async move { job.finish(1) });
+    assert_eq!(worker.run_until(std::future::ready(7)).await.expect("it stops"), 7);
+    assert_eq!(world.latest(&chain).await.claims, 0);
 }

@@ -37,6 +37,9 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 /// Retries after a millisecond, so that cases need not wait.
 pub(crate) const SOON: RetryPolicy = RetryPolicy::new().initial(ms(1)).maximum(ms(5));
 
+/// A lease that is longer than any backoff: what expires is due at once.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(3_600);
+
 /// Says that a case, or a part of it, was left out.
 pub(crate) fn skip(why: &str) {
     eprintln!("left out: {why}");
@@ -146,10 +149,7 @@ impl<F: PairFixture> World<F> {
     /// Takes expired leases of a type behind the workers' back, until there was one.
     pub(crate) async fn reap_one(&self, type_name: &'static str) -> JobRecord {
         eventually("a lease expires", async || {
-            let types = vec![ReapType {
-                name: type_name.into(),
-                max_attempts: 25,
-            }];
+            let types = vec![ReapType::new(type_name, SOON, LONGEST_BACKOFF)];
             let reap = ReapLeases::new(types, 1, Vec::new());
             let reaped = self
                 .state

@@ -1,0 +1,207 @@
+//! Runtimes that stand still or end while others use the same store.
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail by panicking, as the test does"
+)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use queuert::adapter::{
+    ClaimJobs, ClaimType, NewChain, NewJob, NotifyAdapter, ReapLeases, ReapType, StateAdapter, Topic, Wake,
+};
+use queuert::{Fence, JobId, Payload, RetryPolicy, WorkerId};
+use queuert_sqlite::{SqliteNotify, SqliteState};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, Executor, SqliteConnection};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use uuid::Uuid;
+
+/// Until here something must have happened; it only counts if it does not.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn single() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn id(number: u128) -> JobId {
+    JobId::from_uuid(Uuid::from_u128(number))
+}
+
+fn chain(number: u128) -> NewChain {
+    NewChain::new(NewJob::new(id(number), "task", Payload::from_text("{}")))
+}
+
+async fn start(state: &SqliteState, number: u128) {
+    state.create_chains(None, &[chain(number)]).await.unwrap().unwrap();
+}
+
+async fn everything_works(state: &SqliteState, number: u128) {
+    start(state, number).await;
+    let mut transaction = state.begin().await.unwrap();
+    let created = state.create_chains(Some(&mut transaction), &[chain(number + 1)]).await;
+    assert!(created.unwrap().is_ok());
+    state.commit(transaction).await.unwrap();
+    let found = state.get_jobs(None, &[id(number), id(number + 1)]).await.unwrap();
+    assert_eq!(found.len(), 2);
+}
+
+async fn opened(path: &Path, own_options: bool) -> SqliteState {
+    let mut options = SqliteState::options();
+    if own_options {
+        options = options.connect_options(SqliteConnectOptions::new());
+    }
+    options.open(path).await.unwrap()
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_no_other() {
+    for own_options in [false, true] {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("app.db");
+        let (still, driven) = (single(), single());
+        let state = still.block_on(opened(&path, own_options));
+        still.block_on(everything_works(&state, 1));
+        let notify = SqliteNotify::new(&state);
+        let mut subscription = still
+            .block_on(notify.subscribe(Topic::Chain(id(21).as_chain())))
+            .unwrap();
+        // Left in the line of the runtime that now stands still, before its writer has come to it: a transaction that has
+        // begun would be its caller's, and others wait for that.
+        let mut left = Box::pin(everything_works(&state, 11));
+        still.block_on(async { assert!(left.as_mut().now_or_never().is_none()) });
+        driven.block_on(async {
+            everything_works(&state, 21).await;
+            let other = SqliteState::open(&path).await.unwrap();
+            let cancelled = other.cancel_chains(None, &[id(21).as_chain()]).await.unwrap();
+            assert!(cancelled.is_ok());
+            // The watch goes on too.
+            while !matches!(subscription.recv().await, Some(Wake::Notice(_))) {}
+            other.close().await.unwrap();
+        });
+        still.block_on(left);
+        still.block_on(everything_works(&state, 31));
+        // The runtime that stands still has a connection, which nothing else can close.
+        let error = driven.block_on(state.close()).unwrap_err();
+        assert!(error.to_string().contains("drive that runtime"), "{error}");
+        // The log is folded all the same: that connection is idle.
+        let log = path.with_extension("db-wal");
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), 0);
+        still.block_on(state.close()).unwrap();
+        assert!(!log.exists());
+    }
+}
+
+#[test]
+fn a_begin_that_stands_still_holds_up_no_other_runtime() {
+    let directory = TempDir::new().unwrap();
+    let (still, driven) = (single(), single());
+    let state = still.block_on(opened(&directory.path().join("app.db"), false));
+    let mut begin = Box::pin(state.begin());
+    still.block_on(async {
+        assert!(begin.as_mut().now_or_never().is_none());
+        start(&state, 1).await;
+    });
+    driven.block_on(everything_works(&state, 11));
+    let transaction = still.block_on(begin).unwrap();
+    still.block_on(state.rollback(transaction)).unwrap();
+}
+
+/// A transaction that is dropped gives up the write lock, whether or not its runtime is driven after that.
+#[test]
+fn a_transaction_that_is_dropped_on_a_runtime_that_stands_still_is_rolled_back() {
+    for (own_options, nested) in [(false, false), (false, true), (true, false), (true, true)] {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("app.db");
+        let (still, driven) = (single(), single());
+        let state = still.block_on(opened(&path, own_options));
+        still.block_on(async {
+            let mut transaction = state.begin().await.unwrap();
+            let created = state.create_chains(Some(&mut transaction), &[chain(1)]).await;
+            assert!(created.unwrap().is_ok());
+            if nested {
+                // One that its caller never ends.
+                std::mem::forget(transaction.begin().await.unwrap());
+            }
+        });
+        driven.block_on(async {
+            let options = SqliteConnectOptions::new().filename(&path).busy_timeout(PATIENCE);
+            let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+            let locked = other.execute("BEGIN IMMEDIATE").await;
+            assert!(locked.is_ok(), "own options {own_options}, nested {nested}: {locked:?}");
+            other.execute("ROLLBACK").await.unwrap();
+            other.close().await.unwrap();
+            everything_works(&state, 11).await;
+        });
+        still.block_on(async {
+            assert_eq!(state.get_jobs(None, &[id(1)]).await.unwrap(), []);
+            everything_works(&state, 21).await;
+        });
+    }
+}
+
+#[test]
+fn a_database_in_memory_outlives_its_runtime() {
+    let first = single();
+    let state = first.block_on(SqliteState::options().open_in_memory()).unwrap();
+    first.block_on(everything_works(&state, 1));
+    let second = single();
+    second.block_on(everything_works(&state, 11));
+    drop(first);
+    second.block_on(everything_works(&state, 21));
+    second.block_on(state.close()).unwrap();
+    let error = second.block_on(state.create_chains(None, &[chain(31)])).unwrap_err();
+    assert!(error.to_string().contains("closed"), "{error}");
+}
+
+#[test]
+fn a_closed_store_stays_closed_on_every_runtime() {
+    let directory = TempDir::new().unwrap();
+    let (one, other) = (single(), single());
+    let state = one.block_on(opened(&directory.path().join("app.db"), false));
+    one.block_on(everything_works(&state, 1));
+    other.block_on(everything_works(&state, 11));
+    one.block_on(state.close()).unwrap_err();
+    for runtime in [&one, &other, &single()] {
+        let error = runtime.block_on(state.create_chains(None, &[chain(31)])).unwrap_err();
+        assert!(error.to_string().contains("closed"), "{error}");
+    }
+}
+
+/// The lock that says that a handle lives is held for as long as the handle can write.
+#[test]
+fn a_handle_gives_back_what_it_claimed_on_a_runtime_that_has_ended() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("app.db");
+    let (lease, worker) = (Duration::from_millis(50), WorkerId::new("w"));
+    let claim = |fence| {
+        let types = vec![ClaimType {
+            name: "task".into(),
+            lease,
+        }];
+        ClaimJobs::new(types, 1, worker.clone(), Fence::from_uuid(Uuid::from_u128(fence)))
+    };
+    let state = {
+        let runtime = single();
+        runtime.block_on(async {
+            let state = opened(&path, false).await;
+            start(&state, 1).await;
+            assert_eq!(state.claim_jobs(&claim(1)).await.unwrap().jobs.len(), 1);
+            state
+        })
+    };
+    single().block_on(async {
+        let types = vec![ReapType::new(
+            "task",
+            RetryPolicy::new().max_attempts(5),
+            Duration::from_secs(60),
+        )];
+        let reap = ReapLeases::new(types, 10, Vec::new());
+        while state.reap_leases(&reap).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(state.claim_jobs(&claim(2)).await.unwrap().jobs.len(), 1);
+    });
+}
