@@ -46,7 +46,7 @@ pub(crate) struct Shared<S: StateAdapter> {
     pub(crate) claimed_at: Instant,
     pub(crate) abort: AbortHandle,
     pub(crate) held: Lock<HeldLease>,
-    /// The processor is done, and the end of the attempt is on its way to the store.
+    /// The processor has ended, or never began, and the end of the attempt is on its way to the store.
     pub(crate) settling: AtomicBool,
     /// A transaction of the attempt was dropped, and what it wrote rolled back.
     pub(crate) abandoned: AtomicBool,

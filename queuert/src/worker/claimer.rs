@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::attempt::Shared;
 use super::health::{Backoff, Health};
 use super::run::{Attempt, STEPS_IN_A_TURN, payload_bytes};
-use super::runtime::Runtime;
+use super::runtime::{Runtime, contained};
 use super::signal::AbortReason;
 use crate::adapter::{Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
@@ -20,8 +20,11 @@ use crate::id::Fence;
 const WIND_DOWN: Duration = Duration::from_millis(250);
 /// How long it takes at most to drop the attempts that wait for something. The others block their threads.
 const DROPPED_WITHIN: Duration = Duration::from_millis(100);
-/// How long a stopping worker waits for a claim in flight, and for the store to take jobs back.
+/// How long a stopping worker waits for a claim in flight, and for the store to take the ends of its attempts.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a stopping worker waits for the store to take back the jobs of blocked processors, and for its last
+/// announcement. A processor that blocks its thread may hold a lock of the store, and then nothing would come of waiting.
+const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Claims until the worker set is told to stop, and winds up its attempts then.
 pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
@@ -37,7 +40,7 @@ async fn pass_on<S: StateAdapter>(runtime: &Runtime<S>) {
         effects.jobs_available(type_name, 1);
     }
     // Should it not go out in time, the poll of the others finds the jobs.
-    let _ = tokio::time::timeout(LAST_WORDS, runtime.flush(effects)).await;
+    let _ = tokio::time::timeout(TAKEN_BACK_WITHIN, runtime.flush(effects)).await;
 }
 
 async fn claim_until_stopped<S: StateAdapter>(runtime: &Arc<Runtime<S>>) {
@@ -198,9 +201,10 @@ async fn wind_up<S: StateAdapter>(runtime: &Runtime<S>) {
         return;
     }
     let blocked = runtime.flights.processing();
-    give_back_blocked(runtime, &blocked).await;
-    // The others wait for the store to take their ends.
-    runtime.flights.all_but_landed(blocked.len(), LAST_WORDS).await;
+    // The other attempts wait for the store to take their ends.
+    let others = runtime.flights.others_landed(&blocked, LAST_WORDS);
+    let given_back = tokio::time::timeout(TAKEN_BACK_WITHIN, give_back_blocked(runtime, &blocked));
+    let _ = tokio::join!(others, given_back);
 }
 
 /// Gives back the jobs of processors that block their threads, which nobody can drop: another process may run them now, and
@@ -219,7 +223,7 @@ async fn give_back_blocked<S: StateAdapter>(runtime: &Runtime<S>, blocked: &[Arc
     if !settlements.is_empty() {
         let settle = runtime.client.state().settle_jobs(None, &settlements);
         // Should it fail, the leases decide.
-        if let Ok(Ok(settled)) = tokio::time::timeout(LAST_WORDS, settle).await {
+        if let Ok(settled) = contained(settle).await {
             let mut effects = Effects::new(runtime.client.hub());
             for (attempt, settled) in blocked.iter().zip(settled) {
                 if matches!(settled, Settled::Applied(_)) {

@@ -157,9 +157,10 @@ impl<S: StateAdapter> Attempt<S> {
         Way::Write(outcome, Then::Failed(ended))
     }
 
-    /// Gives the job back as it was.
+    /// Gives the job back as it was. Its processor has ended or never began, so nothing is left of it but this write.
     pub(super) fn give_back(&self) -> Way<S> {
         self.shared.abort.abort(AbortReason::Shutdown);
+        self.shared.settling.store(true, Ordering::SeqCst);
         Way::Write(Outcome::Release, Then::Released)
     }
 
