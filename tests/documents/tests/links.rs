@@ -1,4 +1,5 @@
-//! Links between the documents lead somewhere, and the book lists its pages.
+//! Links between the documents lead somewhere, the book lists its pages, samples are short and hide little, and the tests
+//! that the page about reliability names exist.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -54,6 +55,9 @@ fn links_lead_somewhere() {
         "DESIGN.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",
+        "benches/README.md",
+        "benches/FIGURES.md",
+        "benches/HISTORY.md",
     ] {
         documents.push(top().join(name));
     }
@@ -111,4 +115,13 @@ fn samples_hide_two_lines_at_most() {
             assert!(hidden <= 2, "{} hides {hidden} lines of\n{block}", document.display());
         }
     }
+}
+
+/// The first example of the README fits on a screen.
+#[test]
+fn the_example_of_the_readme_has_forty_lines_at_most() {
+    let text = std::fs::read_to_string(top().join("README.md")).unwrap();
+    let sample = text.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    let lines = sample.lines().count();
+    assert!(lines <= 40, "the example has {lines} lines");
 }
