@@ -244,8 +244,8 @@ impl Drop for EventStream {
 }
 
 impl EventStream {
-    /// The next event; `None` when the client and all its workers have gone. A reader that is far behind misses the
-    /// oldest ones, see [`missed`](Self::missed); it never keeps anybody waiting.
+    /// The next event; `None` when the client and all its workers are gone. A reader that is far behind misses the
+    /// oldest events, see [`missed`](Self::missed); it never delays the client or its workers.
     ///
     /// # Cancel safety
     ///
@@ -260,7 +260,7 @@ impl EventStream {
         }
     }
 
-    /// The next event if there is one already.
+    /// The next event, if one is available now.
     pub fn try_next(&mut self) -> Option<Event> {
         loop {
             match self.events.try_recv() {
@@ -271,7 +271,7 @@ impl EventStream {
         }
     }
 
-    /// How many events were missed because this reader was too slow.
+    /// The number of events that this reader missed because it was too slow.
     pub fn missed(&self) -> u64 {
         self.missed
     }

@@ -65,13 +65,13 @@ struct Inner<S> {
 }
 
 impl<S: StateAdapter> Client<S> {
-    /// A client on a store. Workers of the same process are woken at once; those of others find new jobs by polling,
-    /// unless a notify adapter is added with [`Client::builder`].
+    /// Makes a client on a store. It wakes the workers of its own process at once; workers of other processes find new
+    /// jobs by polling, unless a notify adapter is added with [`Client::builder`].
     pub fn new(state: S) -> Self {
         Self::builder(state).build()
     }
 
-    /// A client with a notify or an observability adapter.
+    /// Begins to configure a client, for example with a notify or an observability adapter.
     pub fn builder(state: S) -> ClientBuilder<S> {
         ClientBuilder {
             state,
@@ -81,12 +81,12 @@ impl<S: StateAdapter> Client<S> {
         }
     }
 
-    /// The events of this client and its workers, from now on.
+    /// A stream of the events of this client and its workers, from now on.
     pub fn events(&self) -> EventStream {
         self.0.events.subscribe()
     }
 
-    /// The store.
+    /// The state adapter of this client.
     pub fn state(&self) -> &S {
         &self.0.state
     }
@@ -182,7 +182,7 @@ impl<S: StateAdapter> fmt::Debug for Client<S> {
     }
 }
 
-/// Puts a [`Client`] together.
+/// Configures a [`Client`].
 #[must_use]
 pub struct ClientBuilder<S> {
     state: S,
@@ -192,26 +192,27 @@ pub struct ClientBuilder<S> {
 }
 
 impl<S: StateAdapter> ClientBuilder<S> {
-    /// Tells other processes of new jobs and ended chains. Default: only this process is told.
+    /// Sets the notify adapter, which tells other processes of new jobs and ended chains. Default: only workers and
+    /// waiters of this process are woken.
     pub fn notify(mut self, adapter: impl NotifyAdapter) -> Self {
         self.notify = Some(Arc::new(adapter));
         self
     }
 
-    /// Records what happens. Default: nothing is recorded.
+    /// Sets the observability adapter, which gets all events. Default: none.
     pub fn observability(mut self, adapter: impl ObservabilityAdapter) -> Self {
         self.observability = Some(Arc::new(adapter));
         self
     }
 
-    /// Draws ids, fences and jitter from a seed, so that a test can see the same run twice. Never use it with a store
-    /// that outlives the process: the ids would repeat. Default: the operating system's randomness.
+    /// Draws ids, fences and jitter from a seed, so that a test can repeat a run. Never use it with a store that
+    /// outlives the process: the ids would repeat. Default: the operating system's randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.entropy = Entropy::seeded(seed);
         self
     }
 
-    /// The client.
+    /// Makes the client.
     pub fn build(self) -> Client<S> {
         let notified = self.notify.is_some();
         Client(Arc::new(Inner {

@@ -33,9 +33,9 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::ChainDead`] and [`Error::ChainCancelled`] if it ends so; [`Error::ChainNotFound`], also when it is
-    /// deleted meanwhile; [`Error::WaitTimeout`]; [`Error::Unreadable`]; [`Error::TypeMismatch`]; [`Error::Undecodable`]; [`Error::State`] if
-    /// the store fails for good (failures that may pass are waited out).
+    /// [`Error::ChainDead`] and [`Error::ChainCancelled`] if the chain ends in that way; [`Error::ChainNotFound`], also
+    /// if it is deleted meanwhile; [`Error::WaitTimeout`]; [`Error::Unreadable`]; [`Error::TypeMismatch`];
+    /// [`Error::Undecodable`]; [`Error::State`] if the store fails permanently (the wait retries transient failures).
     ///
     /// # Cancel safety
     ///
@@ -50,7 +50,7 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
-/// A wait for a chain; await it.
+/// A wait for the end of a chain. Await it.
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Wait<'c, S: StateAdapter, J> {
     client: &'c Client<S>,
@@ -60,14 +60,14 @@ pub struct Wait<'c, S: StateAdapter, J> {
 }
 
 impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
-    /// Gives up after this time. The chain goes on. Default: never.
+    /// Ends the wait with an error after this time. The chain goes on. Default: no timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How often to look without having been notified; at least 10 milliseconds. Default 500 milliseconds, or 15 seconds
-    /// with a notify adapter.
+    /// Sets how often the wait reads the store without a wake-up; at least 10 milliseconds. Default: 500 milliseconds,
+    /// or 15 seconds with a notify adapter.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval.max(SHORTEST_POLL));
         self
