@@ -199,7 +199,7 @@ impl Entropy {
         })
     }
 
-    /// A duration that deviates by at most `spread`, as a share of it. One that nobody lives to see stays as it is.
+    /// A duration that deviates by at most `spread`, as a share of it. A duration too long to be represented stays as it is.
     pub(crate) fn jittered(&self, duration: Duration, spread: f64) -> Duration {
         let seconds = duration.as_secs_f64() * self.jitter(spread);
         Duration::try_from_secs_f64(seconds).unwrap_or(duration)

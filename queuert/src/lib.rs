@@ -44,6 +44,7 @@
 //! This crate has the types, the client, the workers and a store in memory, for tests. For durable jobs add the crate
 //! of your database: `queuert-sqlite` or `queuert-postgres`. Each exports `Attempt`, `JobResult` and `Client` with its
 //! store filled in, so that your signatures need no extra type parameter.
+//!
 //! # Concepts
 //!
 //! - A **job** is a unit of work of one **job type**, with typed input. A **chain** is the jobs that follow one another
@@ -103,6 +104,7 @@
 //! [leases](LeaseSettings) expire, or sooner where the store knows of the death. An attempt that lost its job gets
 //! [`Error::LeaseLost`] and cannot commit. Workers survive outages of the store; [`Workers::health`] and [`Event`]s
 //! report them.
+//!
 //! Effects outside the store happen at least once: use [`Attempt::id`] as idempotency key.
 //!
 //! # Reading an error

@@ -174,7 +174,7 @@ impl LeaseSettings {
     }
 }
 
-/// A year: nobody waits that long for the job of a dead process.
+/// A year: longer than an operator would wait for the job of a dead process.
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 86_400);
 
 impl Default for LeaseSettings {

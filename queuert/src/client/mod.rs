@@ -60,7 +60,7 @@ struct Inner<S> {
     notified: bool,
     events: EventHub,
     entropy: Entropy,
-    /// Nothing is announced before this time, because the adapter did not answer.
+    /// Nothing is announced before this time, because the notify adapter did not answer.
     mute_until: Lock<Option<Instant>>,
 }
 
@@ -99,7 +99,7 @@ impl<S: StateAdapter> Client<S> {
         &*self.0.notify
     }
 
-    /// Whether other processes are told of what this one does.
+    /// Whether a notify adapter wakes other processes.
     pub(crate) fn has_notify_adapter(&self) -> bool {
         self.0.notified
     }
@@ -108,7 +108,7 @@ impl<S: StateAdapter> Client<S> {
         &self.0.entropy
     }
 
-    /// Emits and announces what a committed write caused. Failures are events: the write stands.
+    /// Emits the events and announces the wake-ups of a committed write. A failure is an event: the write stays committed.
     pub(crate) async fn flush(&self, effects: Effects) {
         let notices = effects.publish();
         self.announce(&notices).await;
@@ -133,13 +133,13 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
-/// How long a committed write waits for its hints to be out: they may be lost, so not long.
+/// How long a committed write waits until its wake-ups are sent. Wake-ups may be lost, so not long.
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long nothing is announced after that: whoever would have been woken polls meanwhile.
+/// How long nothing is announced after that. Workers and waiters poll meanwhile.
 const MUTE: Duration = Duration::from_secs(5);
 
-/// Runs a call to the notify adapter. One that panics or does not answer is a failure like any other: hints may be
-/// lost, but nobody may be lost with them.
+/// Runs a call to the notify adapter. A call that panics or does not answer is a failure like any other: it may lose
+/// wake-ups, but must not block the caller.
 pub(crate) async fn patiently<T>(
     patience: Duration,
     call: impl Future<Output = Result<T, NotifyError>>,

@@ -23,9 +23,9 @@ const LONGEST_POLL: Duration = Duration::from_secs(86_400);
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
-/// How long a look at the store may take after the deadline.
+/// How long the last read of the store may take after the deadline.
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// After how long a wait wonders whether anybody runs the job at all.
+/// After this time a wait checks whether a worker processes the type of the job.
 const UNATTENDED: Duration = Duration::from_secs(10);
 
 impl<S: StateAdapter> Client<S> {
@@ -167,8 +167,8 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
         Some(Box::new(job))
     }
 
-    /// Says so, once, if the chain has long been due and nobody takes its job: most often no worker runs, or none that
-    /// knows the type.
+    /// Sends advice, once, if the chain has long been due and no worker takes its job: most often no worker runs, or none
+    /// that processes the type.
     async fn advise(&self) {
         if !self.client.hub().is_listened_to() {
             return;

@@ -114,7 +114,7 @@ type ReadKey = dyn Fn(&JobRecord) -> Option<String> + Send + Sync;
 
 type Places = HashMap<String, Arc<Semaphore>>;
 
-/// Who is inside, by key. Keys that nobody uses are forgotten.
+/// The attempts inside, by key. Keys without attempts are removed.
 #[derive(Clone, Default)]
 struct Line(Arc<Lock<Places>>);
 
@@ -137,7 +137,7 @@ impl Line {
     }
 }
 
-/// A place in the line, and then inside.
+/// A place in the queue of waiting attempts, and then inside.
 struct Place {
     semaphore: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
