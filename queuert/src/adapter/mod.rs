@@ -8,21 +8,17 @@
 //!
 //! The crate `queuert-conformance` runs the contract of the first two against any adapter, one named test per rule.
 
-mod cycle;
-mod keys_of_call;
 mod notify;
 mod observability;
-mod reap;
+mod rules;
 mod state;
 
-pub use cycle::closing_blocker;
-pub use keys_of_call::KeysOfCall;
 pub use notify::{Demand, Notice, NoticeSender, NotifyAdapter, Subscription, Topic, Wake};
 pub use observability::{
     AttemptSpan, AttemptStart, Commit, CommitSpan, Continued, Creation, Delivery, ObservabilityAdapter,
     OutsideCompletion,
 };
-pub use reap::{ReapCause, ReapLeases, ReapType, ReapedJob, TakenBack};
+pub use rules::{KeysOfCall, ReapCause, ReapLeases, ReapType, ReapedJob, TakenBack, closing_blocker};
 pub use state::*;
 
 use std::future::Future;

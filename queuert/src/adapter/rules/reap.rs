@@ -36,7 +36,7 @@ impl ReapLeases {
     /// once.
     ///
     /// Its scheduled time is when it is due, and never in the past. Its place in line is not in the record: the store keeps
-    /// the [`rank`](super::rank) that the job had.
+    /// the [`rank`](crate::adapter::rank) that the job had.
     pub fn take_back(&self, job: &mut JobRecord, cause: ReapCause, now: Timestamp) -> Option<TakenBack> {
         let lease = job.lease.take()?;
         let settings = self.types.iter().find(|reaped| reaped.name == job.type_name);

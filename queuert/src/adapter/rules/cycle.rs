@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::id::ChainId;
 
 /// The first of the blockers that is the chain `target`, or waits for it directly or through others: the one that
-/// [`BlockerCycle`](super::Refusal::BlockerCycle) names. `waits_for` gives the chains that a chain waits for, or would wait
+/// [`BlockerCycle`](crate::adapter::Refusal::BlockerCycle) names. `waits_for` gives the chains that a chain waits for, or would wait
 /// for if it were retried; it is asked once for every chain on the way.
 ///
 /// One search for all blockers: what an earlier blocker has been through without meeting `target` does not lead there.

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{CreatedChain, NewChain};
+use crate::adapter::{CreatedChain, NewChain};
 use crate::id::ChainId;
 use crate::job::JobStatus;
 
-/// The chains with a deduplication key that one call of [`create_chains`](super::StateAdapter::create_chains) has created
+/// The chains with a deduplication key that one call of [`create_chains`](crate::adapter::StateAdapter::create_chains) has created
 /// so far. An earlier item of a call counts for a later one in every scope: it is open, and it was created now.
 ///
 /// Asking for one item and noting one item each cost the same, however many items the call has: a store asks for every
