@@ -22,7 +22,12 @@ pub use observability::{
     OutsideCompletion,
 };
 pub use rules::reap::{ReapCause, ReapLeases, ReapType, ReapedJob, TakenBack};
-pub use state::*;
+pub use state::{
+    AGEING_STEP, Applied, Authority, ChainQuery, ClaimJobs, ClaimType, Claimed, ClaimedJob, CreatedChain, DeleteChains,
+    ExpiredChain, HandOver, JobQuery, JobSort, Maintain, Maintained, NewChain, NewJob, Order, Outcome, Position,
+    QueueSample, Refusal, RenewLease, Renewal, Repeated, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
+    UnblockedJob, rank,
+};
 pub use subscribers::{Subscriber, Subscribers};
 
 use std::future::Future;
