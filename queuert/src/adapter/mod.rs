@@ -9,6 +9,7 @@
 //! The crate `queuert-conformance` runs the contract of the first two against any adapter, one named test per rule.
 
 mod backoff;
+mod forward;
 mod notify;
 mod observability;
 pub mod rules;

@@ -173,7 +173,7 @@ pub trait StateAdapter: Send + Sync + 'static {
 
     /// Starts chains: all of them, or none if one is refused.
     ///
-    /// A chain whose [`Deduplication`] matches an existing one of the same type and key (the newest that counts) is
+    /// A chain whose [`Deduplication`](crate::Deduplication) matches an existing one of the same type and key (the newest that counts) is
     /// not created; an earlier item of the same call counts as existing. An open chain counts in every scope, so that no
     /// key has two open chains but where a caller has left one out by id. Concurrent callers with one key get one
     /// chain: the second waits for the transaction of the first. At an isolation level at which the second does not see
