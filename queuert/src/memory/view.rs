@@ -55,10 +55,6 @@ impl View<'_> {
         existing.copied().map(Key::Chain)
     }
 
-    pub(super) fn is_open(&self, chain: ChainId) -> bool {
-        self.latest(chain).is_some_and(|row| row.job.status.is_open())
-    }
-
     pub(super) fn is_completed(&self, chain: ChainId) -> bool {
         self.latest(chain)
             .is_some_and(|row| row.job.status == JobStatus::Completed)
