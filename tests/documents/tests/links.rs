@@ -174,3 +174,40 @@ fn the_attacks_on_the_promises_exist() {
     }
     assert!(count > 100, "{count} names found");
 }
+
+/// Whether a text refers to an entry of an issue tracker, which a reader of the repository cannot look up.
+fn names_an_issue(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let mut behind = text.split("issue").skip(1);
+    behind.any(|rest| {
+        let rest = rest.trim_start_matches('s').trim_start_matches([' ', '#']);
+        rest.starts_with(|c: char| c.is_ascii_digit())
+    })
+}
+
+#[test]
+fn no_file_refers_to_an_issue() {
+    let mut open: Vec<_> = ["queuert", "adapters", "tests", "benches", "examples", "docs", "scripts"]
+        .map(|name| top().join(name))
+        .into();
+    open.extend(
+        [
+            "README.md",
+            "ARCHITECTURE.md",
+            "DESIGN.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+        ]
+        .map(|name| top().join(name)),
+    );
+    let mut count = 0;
+    while let Some(path) = open.pop() {
+        if path.is_dir() && !path.ends_with("target") {
+            open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if let Ok(text) = std::fs::read_to_string(&path) {
+            assert!(!names_an_issue(&text), "{} refers to an issue", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 500, "{count} files found");
+}
