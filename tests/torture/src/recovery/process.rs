@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::Role;
+use super::Role;
 
-/// How long a process may take to say what it should; far below the lease.
+/// How long a process may take to print an expected line; far below the lease.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A worker process. Dropped, it is killed.
@@ -20,7 +20,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts one on a store, from the program of this crate, and waits until its workers are there.
+    /// Starts a process on a store, from the program of this crate, and waits until its workers have started.
     ///
     /// # Cancel safety
     ///
@@ -31,10 +31,10 @@ impl Process {
         process
     }
 
-    /// The same without waiting for anything: it may say that it runs a job before it says that it has started.
+    /// The same without waiting: the process may print that it runs a job before it prints that it has started.
     pub fn spawn(program: &str, store: &str, role: Role) -> Self {
         let mut child = Command::new(program)
-            .args([store, role.name()])
+            .args(["recover", store, role.name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -54,7 +54,7 @@ impl Process {
         self.child.id().expect("it has not been waited for")
     }
 
-    /// Waits for a line that starts like this, and returns it.
+    /// Waits for a line that the process prints and that starts like this, and returns the line.
     ///
     /// # Cancel safety
     ///
@@ -74,7 +74,7 @@ impl Process {
             .unwrap_or_else(|_| panic!("it did not say `{start}`"))
     }
 
-    /// Tells it to finish what it hangs on.
+    /// Tells the process to finish the job that it hangs on.
     ///
     /// # Cancel safety
     ///
@@ -92,7 +92,7 @@ impl Process {
         self.child.kill().await.expect("it can be killed");
     }
 
-    /// Waits until it has died of its job.
+    /// Waits until the process has died of its job.
     ///
     /// # Cancel safety
     ///

@@ -1,25 +1,16 @@
 //! What a run has left, doctored in one way after another: the oracle finds each, under the right name.
-#![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-fn torture(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_queuert-torture"));
-    command.args(arguments).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
+use crate::{text, torture};
 
 /// Rules, and statements after which they are broken.
-const DOCTORED: [(&str, &str); 22] = [
+const DOCTORED: [(&str, &str); 27] = [
     (
         "no chain is lost",
         "DELETE FROM queuert_job WHERE chain_id = (SELECT chain_id FROM queuert_job WHERE type = 'fork' LIMIT 1)",
@@ -44,6 +35,11 @@ const DOCTORED: [(&str, &str); 22] = [
         "UPDATE queuert_job SET status = 1 WHERE id = (SELECT id FROM queuert_job WHERE type = 'fork' LIMIT 1)",
     ),
     (
+        "one successor",
+        "DELETE FROM queuert_job WHERE id = (SELECT a.id FROM queuert_job AS a JOIN queuert_job AS b
+             ON b.chain_id = a.chain_id AND b.chain_index = 2 WHERE a.chain_index = 1 LIMIT 1)",
+    ),
+    (
         "the declared way",
         "CREATE TEMP TABLE twin AS SELECT * FROM queuert_job WHERE type = 'collect' LIMIT 1;
          UPDATE twin SET seq = NULL, id = randomblob(16), chain_index = chain_index + 1;
@@ -52,6 +48,10 @@ const DOCTORED: [(&str, &str); 22] = [
     (
         "every chain ends",
         "UPDATE queuert_job SET status = 1 WHERE id = (SELECT id FROM queuert_job WHERE type = 'single' LIMIT 1)",
+    ),
+    (
+        "every chain ends",
+        "UPDATE queuert_job SET status = 4 WHERE id = (SELECT id FROM queuert_job WHERE type = 'single' LIMIT 1)",
     ),
     (
         "every chain ends",
@@ -92,10 +92,18 @@ const DOCTORED: [(&str, &str); 22] = [
         "only the last attempt counts",
         "UPDATE effect SET attempt = attempt + 1",
     ),
+    (
+        "only the last attempt counts",
+        "UPDATE effect SET worker = 'nobody' WHERE rowid = (SELECT min(rowid) FROM effect)",
+    ),
     ("prepared before completed", "DELETE FROM reserved"),
     (
         "fan-in is exact",
         "UPDATE queuert_job SET started_at = created_at - 3600000000 WHERE type = 'gather'",
+    ),
+    (
+        "fan-in is exact",
+        "DELETE FROM queuert_blocker WHERE job_id = (SELECT id FROM queuert_job WHERE type = 'collect' LIMIT 1)",
     ),
     (
         "deduplication",
@@ -106,6 +114,11 @@ const DOCTORED: [(&str, &str); 22] = [
         "UPDATE queuert_job SET claims = claims - 1 WHERE id = (SELECT id FROM queuert_job WHERE type = 'slow' LIMIT 1)",
     ),
     (
+        "completed by a processor",
+        "UPDATE queuert_job SET claims = claims + 1, attempt = attempt + 1
+         WHERE id = (SELECT id FROM queuert_job WHERE type = 'slow' LIMIT 1)",
+    ),
+    (
         "the files are intact",
         "CREATE INDEX wrong ON effect (job);
          PRAGMA writable_schema = ON;
@@ -113,25 +126,72 @@ const DOCTORED: [(&str, &str); 22] = [
     ),
 ];
 
-#[tokio::test]
-async fn what_is_doctored_is_found() {
-    let original = TempDir::new().unwrap();
-    let directory = original.path().to_str().unwrap();
-    let output = torture(&[
-        "sqlite",
-        "--seconds",
-        "1",
-        "--faults",
-        "snapshot",
-        "--directory",
-        directory,
-    ]);
-    assert!(output.status.success(), "{}", text(&output));
-    let again = check(original.path());
-    assert!(again.status.success(), "{}", text(&again));
+/// The same for a run with a backlog.
+const DOCTORED_BACKLOG: [(&str, &str); 5] = [
+    // With its row, as if the commit had never been.
+    (
+        "started as planned",
+        "CREATE TEMP TABLE gone AS SELECT id FROM queuert_job WHERE type = 'contested' LIMIT 1;
+         DELETE FROM started WHERE lower(replace(chain, '-', '')) = (SELECT lower(hex(id)) FROM gone);
+         DELETE FROM queuert_job WHERE id = (SELECT id FROM gone)",
+    ),
+    // As if the starter had not seen that its commit was done.
+    (
+        "started as planned",
+        "CREATE TEMP TABLE twin AS SELECT * FROM queuert_job WHERE type = 'contested' LIMIT 1;
+         UPDATE twin SET seq = NULL, id = randomblob(16);
+         UPDATE twin SET chain_id = id;
+         INSERT INTO queuert_job SELECT * FROM twin",
+    ),
+    // One that was ready for two hours, while all the others were claimed.
+    (
+        "the order of ranks",
+        "UPDATE queuert_job SET scheduled_at = scheduled_at - 3600000000, started_at = started_at + 3600000000,
+             ended_at = ended_at + 3600000000
+         WHERE id = (SELECT id FROM queuert_job WHERE type = 'contested' AND claims = 1 LIMIT 1)",
+    ),
+    // The highest priority counts for six minutes more than the lowest, and not for an hour.
+    (
+        "the order of ranks",
+        "UPDATE queuert_job SET started_at = started_at + 3600000000 * (priority + 4) WHERE started_at IS NOT NULL",
+    ),
+    // Two attempts, and nobody knows how the first one ended.
+    (
+        "every attempt is accounted for",
+        "UPDATE queuert_job SET claims = claims + 1, attempt = attempt + 1
+         WHERE id = (SELECT id FROM queuert_job WHERE type = 'contested' AND claims = 1 LIMIT 1)",
+    ),
+];
 
-    for (rule, statements) in DOCTORED {
-        let copy = copy_of(original.path());
+#[tokio::test]
+async fn doctored_tables_and_logs_are_found() {
+    let original = TempDir::new().unwrap();
+    run(&["--seconds", "1", "--faults", "snapshot"], original.path());
+    doctored_tables(original.path(), &DOCTORED).await;
+    doctored_logs(original.path()).await;
+    a_snooze_without_an_answer(original.path()).await;
+}
+
+#[tokio::test]
+async fn a_doctored_backlog_is_found() {
+    let original = TempDir::new().unwrap();
+    run(&["--jobs", "200", "--faults", "kill", "--kills", "2"], original.path());
+    doctored_tables(original.path(), &DOCTORED_BACKLOG).await;
+    an_attempt_without_an_end(original.path()).await;
+}
+
+/// A run in which nothing is broken.
+fn run(settings: &[&str], directory: &Path) {
+    let directory_name = directory.to_str().unwrap();
+    let output = torture(&[&["sqlite"], settings, &["--directory", directory_name]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    let again = check(directory);
+    assert!(again.status.success(), "{}", text(&again));
+}
+
+async fn doctored_tables(original: &Path, cases: &[(&str, &str)]) {
+    for (rule, statements) in cases {
+        let copy = copy_of(original);
         let mut connection = open(copy.path()).await;
         for statement in statements.split(';') {
             let done = connection.execute(AssertSqlSafe(statement.to_owned())).await.unwrap();
@@ -143,8 +203,6 @@ async fn what_is_doctored_is_found() {
         connection.close().await.unwrap();
         found(copy.path(), rule, statements);
     }
-    doctored_logs(original.path()).await;
-    a_snooze_without_an_answer(original.path()).await;
 }
 
 /// A snooze that was written and whose answer was lost spends no attempt, though its attempt was told that it lost the
@@ -153,24 +211,13 @@ async fn a_snooze_without_an_answer(original: &Path) {
     let (job, started) = a_plain_job(original).await;
     for (faults, explained) in [("snapshot", false), ("snapshot,disk", true)] {
         let copy = copy_of(original);
-        let mut connection = open(copy.path()).await;
-        let claims = "UPDATE queuert_job SET claims = 2 WHERE id = ?";
-        let done = sqlx::query(claims)
-            .bind(job.as_bytes().as_slice())
-            .execute(&mut connection);
-        assert_eq!(done.await.unwrap().rows_affected(), 1);
-        connection.close().await.unwrap();
-        let mut renamed = 0;
-        for entry in std::fs::read_dir(copy.path()).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|ending| ending == "log") {
-                let log = std::fs::read_to_string(&path).unwrap();
-                let begun = format!("begun {job} {started} ");
-                renamed += log.matches(&begun).count();
-                std::fs::write(path, log.replace(&format!("{begun}1"), &format!("{begun}2"))).unwrap();
-            }
-        }
-        assert_eq!(renamed, 1);
+        claimed_twice(
+            copy.path(),
+            job,
+            started,
+            "UPDATE queuert_job SET claims = 2 WHERE id = ?",
+        )
+        .await;
         let lines = [
             format!("begun {job} 1 1"),
             format!("snoozing {job} 1"),
@@ -189,6 +236,50 @@ async fn a_snooze_without_an_answer(original: &Path) {
             false => found(copy.path(), "every attempt is counted", faults),
         }
     }
+}
+
+/// A lease that expired, or an error in the store, explains that an attempt did not complete its job. Nothing else does.
+async fn an_attempt_without_an_end(original: &Path) {
+    let (job, started) = a_plain_job(original).await;
+    let twice = "UPDATE queuert_job SET claims = 2, attempt = 2 WHERE id = ?";
+    let with_error =
+        "UPDATE queuert_job SET claims = 2, attempt = 2, error_attempt = 1, error_at = 1, error = 'expired'
+         WHERE id = ?";
+    let reaped = format!("0 reaped {job} nobody\n");
+    for (statement, more, explained) in [(twice, "", false), (twice, &*reaped, true), (with_error, "", true)] {
+        let copy = copy_of(original);
+        claimed_twice(copy.path(), job, started, statement).await;
+        let lost = format!("0 begun {job} 1 1\n0 ended {job} 1 Aborted-TakenByAnotherWorker\n{more}");
+        std::fs::write(copy.path().join("doctored.log"), lost).unwrap();
+        match explained {
+            true => {
+                let output = check(copy.path());
+                assert!(output.status.success(), "{}", text(&output));
+            }
+            false => found(copy.path(), "every attempt is accounted for", statement),
+        }
+    }
+}
+
+/// Makes the only claim of a job its second one, in the table by this statement, and in the logs.
+async fn claimed_twice(directory: &Path, job: Uuid, started: i64, statement: &'static str) {
+    let mut connection = open(directory).await;
+    let done = sqlx::query(statement)
+        .bind(job.as_bytes().as_slice())
+        .execute(&mut connection);
+    assert_eq!(done.await.unwrap().rows_affected(), 1);
+    connection.close().await.unwrap();
+    let mut renamed = 0;
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "log") {
+            let log = std::fs::read_to_string(&path).unwrap();
+            let begun = format!("begun {job} {started} ");
+            renamed += log.matches(&begun).count();
+            std::fs::write(path, log.replace(&format!("{begun}1"), &format!("{begun}2"))).unwrap();
+        }
+    }
+    assert_eq!(renamed, 1);
 }
 
 /// A job that was claimed once and completed, without anything else, and when it was.
@@ -221,6 +312,10 @@ async fn doctored_logs(original: &Path) {
         ("every attempt is counted", format!("begun {job} 1 2")),
         ("completed once", format!("begun {job} 1 1\n0 ended {job} 1 Finished")),
         ("an attempt ends once", format!("reaped {job} nobody")),
+        (
+            "an attempt ends once",
+            format!("begun {job} 1 1\n0 ended {job} 1 Failed"),
+        ),
         ("by the account of a process", format!("ended {job} {started} Failed")),
         ("by the account of a process", "broken in some way".to_owned()),
         ("the store works for every process", "error of the store".to_owned()),
@@ -230,6 +325,40 @@ async fn doctored_logs(original: &Path) {
         std::fs::write(copy.path().join("doctored.log"), format!("0 {lines}\n")).unwrap();
         found(copy.path(), rule, &lines);
     }
+    let (begun, ended) = (
+        format!("begun {job} {started} 1"),
+        format!("ended {job} {started} Finished"),
+    );
+    for (rule, line) in [
+        ("completed by a processor", &begun),
+        ("by the account of a process", &begun),
+        ("every attempt is accounted for", &ended),
+        ("completed once", &ended),
+    ] {
+        let copy = copy_of(original);
+        assert_eq!(remove_line(copy.path(), line), 1, "nothing to doctor: {line}");
+        found(copy.path(), rule, line);
+    }
+}
+
+/// Removes a line from the logs, wherever it is; says how often it was there.
+fn remove_line(directory: &Path, gone: &str) -> usize {
+    let mut removed = 0;
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "log") {
+            let log = std::fs::read_to_string(&path).unwrap();
+            let is_gone = |line: &&str| line.split_once(' ').is_some_and(|(_, text)| text == gone);
+            removed += log.lines().filter(is_gone).count();
+            let left: String = log
+                .lines()
+                .filter(|line| !is_gone(line))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            std::fs::write(path, left).unwrap();
+        }
+    }
+    removed
 }
 
 fn copy_of(directory: &Path) -> TempDir {

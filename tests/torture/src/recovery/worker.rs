@@ -1,4 +1,4 @@
-//! What the processes do.
+//! What the worker processes do with their jobs.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,13 +10,20 @@ use queuert_sqlite::{SqliteNotify, SqliteState};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
 
-use crate::{Ended, Result, Task};
+use super::{Ended, Task};
+use crate::Result;
 
-/// Nobody waits for the end of such a lease.
+/// Longer than any test: no lease ends by itself.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// Short, for those who are to lose a lease by its end.
+/// Short, for processes that are to lose a lease by its end.
 const SHORT_LEASE: Duration = Duration::from_secs(3);
+
+/// How often a process looks for expired leases that is to find one.
+const SHORT_SWEEP: Duration = Duration::from_millis(500);
+
+/// Longer than it takes until the job of a dead process runs again: it does so because its death is noticed.
+const LONG_SWEEP: Duration = Duration::from_secs(15);
 
 /// How failures are retried, a crash included.
 pub const RETRY: RetryPolicy = RetryPolicy::new().initial(Duration::from_millis(200)).jitter(0.0);
@@ -26,9 +33,11 @@ pub const RETRY: RetryPolicy = RetryPolicy::new().initial(Duration::from_millis(
 pub enum Role {
     /// Ends them at once.
     Finishes,
+    /// The same, and looks for expired leases twice a second.
+    Sweeps,
     /// Ends them when it is told to, with a line on its standard input.
     Hangs,
-    /// Writes their ends in a transaction, and commits when it is told to. Its leases are short.
+    /// Writes their ends in a transaction, and commits when it is told to. The leases of this process are short.
     Writes,
     /// Dies of them at once.
     Aborts,
@@ -39,6 +48,7 @@ impl Role {
     pub fn named(name: &str) -> Self {
         match name {
             "hangs" => Self::Hangs,
+            "sweeps" => Self::Sweeps,
             "writes" => Self::Writes,
             "aborts" => Self::Aborts,
             _ => Self::Finishes,
@@ -50,6 +60,7 @@ impl Role {
             Self::Hangs => "hangs",
             Self::Writes => "writes",
             Self::Aborts => "aborts",
+            Self::Sweeps => "sweeps",
             Self::Finishes => "finishes",
         }
     }
@@ -97,7 +108,7 @@ async fn run<S: StateAdapter>(state: S, notify: Option<impl NotifyAdapter>, role
             }
         }
     });
-    let (told, finish) = watch::channel(role == Role::Finishes);
+    let (told, finish) = watch::channel(matches!(role, Role::Finishes | Role::Sweeps));
     let workers = client
         .worker()
         .process(move |job: Attempt<Task, S>| {
@@ -113,7 +124,7 @@ async fn run<S: StateAdapter>(state: S, notify: Option<impl NotifyAdapter>, role
                     process: std::process::id(),
                     error: job.last_error().map(|error| error.message.clone()),
                 };
-                // An error: nobody will tell any more, and the process is about to end.
+                // `wait_for` fails only if the process is about to end.
                 if role == Role::Writes {
                     let written = job.begin().await?.finish(ended).await?;
                     tell(&format!("written {n}"));
@@ -130,6 +141,7 @@ async fn run<S: StateAdapter>(state: S, notify: Option<impl NotifyAdapter>, role
             LEASE
         }))
         .retry(RETRY)
+        .reap_interval(if role == Role::Sweeps { SHORT_SWEEP } else { LONG_SWEEP })
         .start()
         .await?;
     tell("started");
