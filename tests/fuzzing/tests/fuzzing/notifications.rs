@@ -7,7 +7,7 @@ use queuert_fuzzing::{Stores, fuzz, lines, text};
 use queuert_postgres::{PostgresNotify, PostgresState};
 use serde::{Deserialize, Serialize};
 
-const CORPUS: &str = include_str!("../../../adapters/postgres/tests/corpus/notifications.txt");
+const CORPUS: &str = include_str!("../../../../adapters/postgres/tests/corpus/notifications.txt");
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/regressions/notifications.txt");
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use queuert::{Client, Cursor, Error, JobId, Payload};
 use queuert_fuzzing::{Stores, fuzz, lines, text};
 use uuid::Uuid;
 
-const CORPUS: &str = include_str!("../corpus/cursors.txt");
+const CORPUS: &str = include_str!("../../corpus/cursors.txt");
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/regressions/cursors.txt");
 
 fn read(text: &str) {

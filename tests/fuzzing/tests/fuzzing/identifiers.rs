@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Row};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-const CORPUS: &str = include_str!("../corpus/identifiers.txt");
+const CORPUS: &str = include_str!("../../corpus/identifiers.txt");
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/regressions/identifiers.txt");
 
 fn chain(type_name: &str) -> NewChain {

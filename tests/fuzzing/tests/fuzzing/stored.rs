@@ -10,8 +10,8 @@ use queuert_fuzzing::{Stores, fuzz, lines, text};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-const PAYLOADS: &str = include_str!("../corpus/payloads.txt");
-const TRACES: &str = include_str!("../corpus/traces.txt");
+const PAYLOADS: &str = include_str!("../../corpus/payloads.txt");
+const TRACES: &str = include_str!("../../corpus/traces.txt");
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/regressions/stored.txt");
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
