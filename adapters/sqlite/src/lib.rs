@@ -68,37 +68,22 @@
 //!
 //! [`SqliteState::delete_finished`] and [`SqliteState::incremental_vacuum`] keep the file small.
 
-mod claim;
 mod clock;
-mod close;
-mod connections;
-mod core;
-mod create;
-mod db;
+mod connection;
 mod error;
-mod group;
-mod hidden;
-mod hub;
-mod identity;
-mod json;
+mod liveness;
 mod migrate;
 mod notify;
-mod operate;
 mod options;
-mod own;
-mod presence;
-mod query;
-mod queue;
-mod retention;
 mod row;
+mod runtime_thread;
 mod sabotage;
-mod session;
-mod settle;
-mod sql;
 mod state;
-mod thread;
+mod statements;
+mod store;
 mod transaction;
-mod values;
+mod upkeep;
+mod verbs;
 mod writer;
 
 pub use migrate::Migration;

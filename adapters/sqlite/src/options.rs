@@ -12,18 +12,18 @@ use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::Instant;
 
-use crate::connections::{Connections, Open, track};
-use crate::core::Core;
+use crate::connection::connections::{Connections, Open, track};
+use crate::connection::hidden::Hidden;
+use crate::connection::identity::Opened;
 use crate::error::{is_locked, translate, translate_first};
-use crate::hidden::Hidden;
-use crate::identity::Opened;
+use crate::liveness::Presence;
 use crate::migrate;
-use crate::own::{Own, OwnOptions};
-use crate::presence::Presence;
-use crate::queue::Queue;
 use crate::state::SqliteState;
+use crate::store::Core;
 use crate::transaction::Lendable;
 use crate::writer::Plan;
+use crate::writer::queue::Queue;
+use crate::writer::thread::{Own, OwnOptions};
 
 /// How much of a commit has reached the disk when it is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

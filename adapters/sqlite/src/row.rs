@@ -5,7 +5,7 @@ use queuert::{AttemptError, ChainId, ChainRecord, Fence, JobId, JobRecord, JobSt
 use queuert::{Timestamp, TypeName, WorkerId};
 use uuid::Uuid;
 
-use crate::db::{Column, Row};
+use crate::connection::{Column, Row};
 use crate::error::corrupt;
 
 /// The columns of a whole job, in the order in which [`job`] reads them.

@@ -16,16 +16,17 @@ use sqlx::{AssertSqlSafe, SqliteConnection};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::close::{Call, Closing, Stage, joined};
-use crate::core::Core;
-use crate::db::Db;
+use crate::connection::Db;
+use crate::connection::close::{Call, Closing, Stage, joined};
 use crate::error::translate;
-use crate::group::{Request, Task};
 use crate::migrate::{self, Migration};
 use crate::options::SqliteOptions;
-use crate::queue::Queue;
+use crate::store::Core;
 use crate::transaction::SqliteTransaction;
-use crate::{claim, create, operate, presence, query, settle, transaction};
+use crate::verbs::{claim, create, operate, query, settle};
+use crate::writer::batch::{Request, Task};
+use crate::writer::queue::Queue;
+use crate::{liveness, transaction};
 
 /// How often to look whether a process that holds leases has died: one read of a table with a row per process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -135,7 +136,7 @@ impl SqliteState {
         // from now on.
         let state = self.clone();
         let mut depart = Box::pin(async move {
-            let depart = state.operation((), |db, core, ()| Box::pin(presence::depart(db, core)));
+            let depart = state.operation((), |db, core, ()| Box::pin(liveness::depart(db, core)));
             let _ = state.write_quietly(depart).await;
         });
         let departed = depart.as_mut().now_or_never().is_some();
@@ -449,7 +450,7 @@ impl StateAdapter for SqliteState {
             std::future::pending::<()>().await;
         }
         loop {
-            let rows = self.look(None, (), |db, core, ()| Box::pin(presence::processes(db, core)));
+            let rows = self.look(None, (), |db, core, ()| Box::pin(liveness::processes(db, core)));
             // Should the file fail, others notice, and the next look comes soon.
             if rows
                 .await

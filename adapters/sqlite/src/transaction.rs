@@ -15,12 +15,12 @@ use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::oneshot;
 
-use crate::connections::{Lent, Open, track};
-use crate::core::Core;
-use crate::db::{Db, query};
+use crate::connection::connections::{Lent, Open, track};
+use crate::connection::identity::Logs;
+use crate::connection::session::Session;
+use crate::connection::{Db, query};
 use crate::error::{is_refused, translate};
-use crate::identity::Logs;
-use crate::session::Session;
+use crate::store::Core;
 
 /// A connection that is lent to the caller's transactions. It counts the transactions that end on it, also those that
 /// SQLite ends by itself: after a full disk, `INSERT OR ROLLBACK` or `RAISE(ROLLBACK)` the connection is back in autocommit,

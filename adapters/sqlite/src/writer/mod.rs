@@ -4,6 +4,10 @@
 //! share one `BEGIN IMMEDIATE .. COMMIT`, which costs one flush to disk however many they are. A caller's transaction
 //! takes its turn in the same queue, on a connection of sqlx that it has until it ends.
 
+pub(crate) mod batch;
+pub(crate) mod queue;
+pub(crate) mod thread;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,14 +21,14 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::connections::Open;
-use crate::core::Core;
-use crate::db::Db;
+use crate::connection::Db;
+use crate::connection::connections::Open;
+use crate::connection::hidden::Hidden;
 use crate::error::{DbError, copy, is_busy, translate};
-use crate::group::{Answer, Reply, Request, run_all};
-use crate::hidden::Hidden;
-use crate::own::{Outcome, Own, OwnOptions};
+use crate::store::Core;
 use crate::transaction::{Cleaning, Lendable, Offer, Returned, SqliteTransaction, end, offer};
+use crate::writer::batch::{Answer, Reply, Request, run_all};
+use crate::writer::thread::{Outcome, Own, OwnOptions};
 
 /// The most operations in one transaction: beyond it the flush is paid for, and only latency grows.
 const GROUP: usize = 256;

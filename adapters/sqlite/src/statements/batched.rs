@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use queuert::StateError;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-use crate::db::{Db, Query, Row, Value};
+use crate::connection::{Db, Query, Row, Value};
 use crate::error::DbError;
 use crate::migrate::render;
 

@@ -11,12 +11,12 @@ use queuert::{StateError, StateErrorKind};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
-use crate::connections::Open;
-use crate::core::Core;
-use crate::db::Db;
+use crate::connection::Db;
+use crate::connection::connections::Open;
+use crate::connection::identity::Logs;
 use crate::error::{DbError, copy};
-use crate::group::{Answer, Request, run_all};
-use crate::identity::Logs;
+use crate::store::Core;
+use crate::writer::batch::{Answer, Request, run_all};
 
 /// How to open the connection.
 #[derive(Clone, Debug)]

@@ -3,13 +3,13 @@
 use queuert::adapter::{ChainQuery, JobQuery, JobSort, Order, Position};
 use queuert::{ChainId, ChainRecord, JobId, JobRecord, JobStatus, StateError, Timestamp, TypeName};
 
-use crate::claim::blockers_of;
 use crate::clock;
-use crate::core::{Core, count};
-use crate::db::{Db, Query, Value, query};
-use crate::json::Batch;
+use crate::connection::{Db, Query, Value, query};
 use crate::row::{self, CHAIN, PENDING, RUNNING, StoredJob, status_number};
-use crate::sql::Statements;
+use crate::statements::Statements;
+use crate::statements::json::Batch;
+use crate::store::{Core, count};
+use crate::verbs::claim::blockers_of;
 
 /// Up to here all pending jobs are sorted for a page; beyond it they are found by walking back in time, where with so
 /// many of them the page is full soon.

@@ -4,6 +4,12 @@
 //! every row comes back one by one, copied column by column. This library's own groups of operations need none of that,
 //! so they run on a plain connection, on the writer's own thread. The verbs are written once, for both.
 
+pub(crate) mod close;
+pub(crate) mod connections;
+pub(crate) mod hidden;
+pub(crate) mod identity;
+pub(crate) mod session;
+
 use futures_util::TryStreamExt;
 use queuert::StateError;
 use rusqlite::types::{ToSqlOutput, ValueRef};

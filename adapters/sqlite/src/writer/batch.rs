@@ -8,11 +8,11 @@ use queuert::adapter::{BoxFuture, NewChain, RenewLease, Renewal, Settled, Settle
 use queuert::{JobId, StateError};
 use tokio::sync::oneshot;
 
-use crate::core::Core;
-use crate::create::{self, Created};
-use crate::db::Db;
+use crate::connection::Db;
+use crate::store::Core;
 use crate::transaction::Offer;
-use crate::{claim, settle};
+use crate::verbs::create::{self, Created};
+use crate::verbs::{claim, settle};
 
 /// What waits in the queue.
 pub(crate) enum Request {

@@ -6,10 +6,10 @@ use queuert::adapter::{CreatedChain, KeysOfCall, NewChain, NewJob, Refusal};
 use queuert::{ChainId, JobId, JobStatus, StateError, Timestamp};
 
 use crate::clock;
-use crate::core::Core;
-use crate::db::{Db, query};
-use crate::json::Batch;
+use crate::connection::{Db, query};
 use crate::row::{self, NewRow};
+use crate::statements::json::Batch;
+use crate::store::Core;
 
 pub(crate) type Created = Result<Vec<CreatedChain>, Refusal>;
 

@@ -18,9 +18,9 @@ use queuert::StateError;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::core::Core;
-use crate::db::{Db, query};
-use crate::json::Batch;
+use crate::connection::{Db, query};
+use crate::statements::json::Batch;
+use crate::store::Core;
 
 /// So many sets of workers of one handle are remembered; a program that starts ever new ones keeps the table small.
 const MOST_WORKERS: usize = 64;

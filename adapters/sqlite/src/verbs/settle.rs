@@ -8,14 +8,14 @@ use queuert::adapter::{
 use queuert::{ChainId, Fence, JobId, JobStatus, Payload, Schedule, StateError, Timestamp, TypeName, WorkerId};
 use uuid::Uuid;
 
-use crate::claim::lost;
 use crate::clock;
-use crate::core::{Change, Core, ErrorChange};
-use crate::create::{missing_blocker, waiting_status};
-use crate::db::{Db, query};
-use crate::json::Batch;
+use crate::connection::{Db, query};
 use crate::row::{self, Head, NewRow};
 use crate::sabotage;
+use crate::statements::json::Batch;
+use crate::store::{Change, Core, ErrorChange};
+use crate::verbs::claim::lost;
+use crate::verbs::create::{missing_blocker, waiting_status};
 
 /// Settles in the order given. A run of ends is one read and one or two writes; an end that creates a job with
 /// blockers stands alone, because whether it closes a circle depends on all that came before it.

@@ -14,11 +14,11 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::connections::Open;
-use crate::group::{Reply, Request};
-use crate::own::Own;
-use crate::thread;
+use crate::connection::connections::Open;
+use crate::runtime_thread;
 use crate::transaction::Lendable;
+use crate::writer::batch::{Reply, Request};
+use crate::writer::thread::Own;
 use crate::writer::{Plan, Writer};
 
 type Sender = mpsc::UnboundedSender<(Request, Instant)>;
@@ -65,7 +65,7 @@ impl Queue {
         let (sender, requests) = mpsc::unbounded_channel();
         let writer = Writer::new(plan, open, None, Some(connection), requests);
         let (say_started, started) = oneshot::channel();
-        let thread = thread::start("queuert-sqlite", move |runtime| match runtime {
+        let thread = runtime_thread::start("queuert-sqlite", move |runtime| match runtime {
             Ok(runtime) => {
                 let _ = say_started.send(Ok(()));
                 runtime.block_on(writer.run());

@@ -11,13 +11,13 @@ use queuert::{AbortReason, ChainRecord, Fence, JobId, JobRecord, JobStatus, Leas
 use uuid::Uuid;
 
 use crate::clock;
-use crate::core::{Change, Core, ErrorChange, count};
-use crate::db::{Db, Row, query};
-use crate::json::Batch;
-use crate::presence;
+use crate::connection::{Db, Row, query};
+use crate::liveness;
 use crate::row::{self, CHAIN_COLUMNS};
 use crate::sabotage;
-use crate::sql::ARMS;
+use crate::statements::ARMS;
+use crate::statements::json::Batch;
+use crate::store::{Change, Core, ErrorChange, count};
 
 pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Result<Claimed, StateError> {
     let mut seen = HashSet::new();
@@ -49,7 +49,7 @@ pub(crate) async fn claim(db: &mut Db<'_>, core: &Core, claim: &ClaimJobs) -> Re
         _ => round.take_of_many(db, core, &names).await?,
     };
     if !taken.is_empty() {
-        presence::enlist(db, core, claim.worker.as_str()).await?;
+        liveness::enlist(db, core, claim.worker.as_str()).await?;
     }
     let next_due = match taken.len() < claim.limit {
         true if round.full => Some(Duration::ZERO),
@@ -350,7 +350,7 @@ pub(crate) async fn reap(db: &mut Db<'_>, core: &Core, reap: &ReapLeases) -> Res
             found.push((ReapCause::LeaseExpired, stored));
         }
     }
-    let dead = presence::dead(db, core).await?;
+    let dead = liveness::dead(db, core).await?;
     if !dead.workers.is_empty() && found.len() < reap.limit {
         let workers = Batch::of_texts(dead.workers.iter().map(String::as_str));
         let orphaned = search(&core.sql.orphaned, reap.limit - found.len()).bind(workers);
@@ -383,6 +383,6 @@ pub(crate) async fn reap(db: &mut Db<'_>, core: &Core, reap: &ReapLeases) -> Res
     core.change(db, &changes, now).await?;
     core.note_lost_leases(db, reaped.iter().map(|reaped| reaped.job.id))
         .await?;
-    presence::bury(db, core, &dead).await?;
+    liveness::bury(db, core, &dead).await?;
     Ok(reaped)
 }

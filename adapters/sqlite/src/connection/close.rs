@@ -18,12 +18,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{Dispatch, dispatcher, warn};
 
-use crate::connections::Counts;
+use crate::connection::connections::Counts;
+use crate::connection::identity::log_beside;
 use crate::error::copy;
-use crate::group::Reply;
-use crate::identity::log_beside;
+use crate::runtime_thread;
 use crate::state::Inner;
-use crate::thread;
+use crate::writer::batch::Reply;
 
 /// How long closing waits for the connections of other runtimes, which may stand still.
 const OTHER_RUNTIMES: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ impl Closing {
             let message = "no thread could be started to close the store; call `close` again";
             StateError::new(StateErrorKind::Transient, message).with_source(error)
         };
-        let started = thread::start("queuert-close", move |runtime| match runtime {
+        let started = runtime_thread::start("queuert-close", move |runtime| match runtime {
             Ok(runtime) => runtime.block_on(self.finish(calls)),
             Err(error) => {
                 // The next call starts another thread.

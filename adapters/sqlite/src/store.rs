@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::clock;
-use crate::connections::Connections;
-use crate::db::{Db, query};
+use crate::connection::connections::Connections;
+use crate::connection::identity::Opened;
+use crate::connection::{Db, query};
 use crate::error::DbError;
-use crate::identity::Opened;
-use crate::json::Batch;
-use crate::presence::Presence;
+use crate::liveness::Presence;
 use crate::row::{self, Head, NewRow, StoredJob, status_number};
-use crate::sql::Statements;
+use crate::statements::Statements;
+use crate::statements::json::Batch;
 
 /// Notices that are kept for other processes: enough for the busiest interval between two of their looks.
 const NOTICES: i64 = 10_000;

@@ -7,11 +7,11 @@ use queuert::{BlockerReference, ChainId, ChainRecord, JobId, JobRecord, JobStatu
 use uuid::Uuid;
 
 use crate::clock;
-use crate::core::{Change, Core};
-use crate::db::{Db, query};
-use crate::json::Batch;
-use crate::query::{chains_by_id, stored_jobs};
+use crate::connection::{Db, query};
 use crate::row::{self, JOB, StoredJob};
+use crate::statements::json::Batch;
+use crate::store::{Change, Core};
+use crate::verbs::query::{chains_by_id, stored_jobs};
 
 pub(crate) async fn trigger(
     db: &mut Db<'_>,

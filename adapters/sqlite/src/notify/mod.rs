@@ -8,6 +8,8 @@
 //! That connection is on a thread of its own, so that it depends on no runtime: one that ends, or that nobody drives, would
 //! leave the subscribers of the others without hints. The first subscription starts the thread, and the others wait for it.
 
+mod subscribers;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -22,14 +24,14 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::clock;
-use crate::connections::{Open, track};
-use crate::core::Core;
-use crate::db::{Db, query};
+use crate::connection::connections::{Open, track};
+use crate::connection::{Db, query};
 use crate::error::{DbError, copy, corrupt, translate};
-use crate::hub::Hub;
-use crate::json::Batch;
+use crate::notify::subscribers::Hub;
+use crate::runtime_thread;
 use crate::state::SqliteState;
-use crate::thread;
+use crate::statements::json::Batch;
+use crate::store::Core;
 
 /// How often the change counter is looked at while somebody listens.
 const INTERVAL: Duration = Duration::from_millis(25);
@@ -292,7 +294,7 @@ fn batch(notices: &[Notice]) -> Batch {
                     .number(0)
                     .raw("null")
                     .text(type_name.as_str())
-                    .number(crate::core::count(*count)),
+                    .number(crate::store::count(*count)),
                 Notice::ChainEnded(chain) => row.number(1).id(chain.as_uuid()).raw("null").number(1),
                 Notice::LeaseLost(job) => row.number(2).id(job.as_uuid()).raw("null").number(1),
                 // A kind that is not known here is skipped by whoever reads it.
@@ -324,7 +326,7 @@ impl Watching {
             shared: Arc::downgrade(shared),
             done: false,
         };
-        let started = thread::start("queuert-watch", move |runtime| match runtime {
+        let started = runtime_thread::start("queuert-watch", move |runtime| match runtime {
             Ok(runtime) => runtime.block_on(watching.run()),
             Err(error) => {
                 if let Some(shared) = watching.shared.upgrade() {

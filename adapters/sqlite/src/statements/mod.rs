@@ -1,12 +1,15 @@
 //! The statements, with the reasons for their indexes. Locks need none: whoever writes holds the only write lock.
 
+pub(crate) mod batched;
+pub(crate) mod json;
+
 use std::fmt;
 
 use sqlx::SqlStr;
 
 use crate::migrate::render;
 use crate::row::{CHAIN, CLAIMED, HEAD, JOB};
-use crate::values::{Batched, shared};
+use crate::statements::batched::{Batched, shared};
 
 /// How many jobs a claim moves from later to due at most, so that a million jobs of one hour do not stall a claim.
 const PROMOTIONS: usize = 10_000;
@@ -662,7 +665,8 @@ mod tests {
             for number in 0..chains {
                 add(&connection, number, 0, "waiting", &blockers(number));
             }
-            let all = crate::json::Batch::of_ids((0..chains).map(|number| uuid::Uuid::from_u128(number as u128)));
+            let all =
+                crate::statements::json::Batch::of_ids((0..chains).map(|number| uuid::Uuid::from_u128(number as u128)));
             let (found, way) = steps(&connection, &statements.way, [&all]);
             let (edges, told) = steps(&connection, &statements.way_edges, [&all]);
             (found, edges, way + told)
@@ -692,7 +696,7 @@ mod tests {
                 add(&connection, number, 1, &format!("type-{}", number % types), &[]);
             }
             let names: Vec<String> = (0..types).map(|number| format!("type-{number}")).collect();
-            let names = crate::json::Batch::of_texts(names.iter().map(String::as_str));
+            let names = crate::statements::json::Batch::of_texts(names.iter().map(String::as_str));
             let (found, steps) = steps(&connection, &statements.heads_of_types, rusqlite::params![names, 100]);
             assert_eq!(found, 100);
             steps

@@ -7,11 +7,11 @@ use queuert::adapter::DeleteChains;
 use queuert::{ChainId, StateError};
 
 use crate::clock;
-use crate::core::count;
-use crate::db::query;
-use crate::operate;
+use crate::connection::query;
 use crate::state::SqliteState;
-use crate::values::shared;
+use crate::statements::batched::shared;
+use crate::store::count;
+use crate::verbs::operate;
 
 impl SqliteState {
     /// Deletes chains that completed or were cancelled longer ago than `older_than`, at most `limit` of them, and

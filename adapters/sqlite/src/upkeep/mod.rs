@@ -1,0 +1,3 @@
+//! What keeps the file small.
+
+mod retention;
