@@ -8,22 +8,22 @@
 //!
 //! The crate `queuert-conformance` runs the contract of the first two against any adapter, one named test per rule.
 
-mod cycle;
-mod keys_of_call;
+mod backoff;
 mod notify;
 mod observability;
-mod reap;
+pub mod rules;
 mod state;
+mod subscribers;
 
-pub use cycle::closing_blocker;
-pub use keys_of_call::KeysOfCall;
+pub use backoff::Backoff;
 pub use notify::{Demand, Notice, NoticeSender, NotifyAdapter, Subscription, Topic, Wake};
 pub use observability::{
     AttemptSpan, AttemptStart, Commit, CommitSpan, Continued, Creation, Delivery, ObservabilityAdapter,
     OutsideCompletion,
 };
-pub use reap::{ReapCause, ReapLeases, ReapType, ReapedJob, TakenBack};
+pub use rules::reap::{ReapCause, ReapLeases, ReapType, ReapedJob, TakenBack};
 pub use state::*;
+pub use subscribers::{Subscriber, Subscribers};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -7,6 +7,7 @@ use super::locks::Key;
 use super::overlay::Overlay;
 use super::queues::{FIRST, LAST};
 use super::store::{Row, Store};
+use crate::adapter::rules::waiting_status;
 use crate::chain::ChainRecord;
 use crate::id::{ChainId, JobId};
 use crate::job::{JobRecord, JobStatus};
@@ -65,11 +66,7 @@ impl View<'_> {
 
     /// Blocked while one of the blockers has not completed, pending otherwise.
     pub(super) fn waiting_status(&self, blockers: &[ChainId]) -> JobStatus {
-        if blockers.iter().all(|chain| self.is_completed(*chain)) {
-            JobStatus::Pending
-        } else {
-            JobStatus::Blocked
-        }
+        waiting_status(blockers, |chain| self.is_completed(chain))
     }
 
     pub(super) fn chain_record(&self, chain: ChainId) -> Option<ChainRecord> {

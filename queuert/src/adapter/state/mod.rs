@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::reap::{ReapLeases, ReapedJob};
+use super::rules::reap::{ReapLeases, ReapedJob};
 use crate::chain::ChainRecord;
 use crate::deduplication::Deduplication;
 use crate::error::{BlockerReference, StateError};
