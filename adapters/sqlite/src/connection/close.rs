@@ -1,4 +1,4 @@
-//! How a store is closed.
+//! Closing a store.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::{FusedFuture, join};
 use queuert::adapter::BoxFuture;
 use queuert::{StateError, StateErrorKind};
-use sqlx::{Connection, SqliteConnection};
+use sqlx::{Connection as _, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{Dispatch, dispatcher, warn};
@@ -25,45 +25,45 @@ use crate::runtime_thread;
 use crate::state::Inner;
 use crate::writer::batch::Reply;
 
-/// How long closing waits for the connections of other runtimes, which may stand still.
+/// How long closing waits for the connections of other runtimes, which the program may not drive.
 const OTHER_RUNTIMES: Duration = Duration::from_secs(1);
 
-/// How long closing waits for the write lock, to say that there is nothing left to wait for.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long closing waits for the write lock, to tell other processes that this one holds no leases.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long closing waits before it says for what.
-const SILENCE: Duration = Duration::from_secs(1);
+/// How long closing waits before it logs what it waits for.
+const WARN_AFTER: Duration = Duration::from_secs(1);
 
-/// Where closing a store is.
+/// Whether a store is open.
 #[derive(Debug, Default)]
-pub(crate) enum Stage {
+pub(crate) enum CloseStage {
     #[default]
     Open,
-    /// A thread closes it, and answers these calls.
+    /// A thread closes the store, and answers the calls that are sent to it.
     Closing(mpsc::UnboundedSender<Reply<()>>),
     Closed,
 }
 
-/// What a call of `close` does.
-pub(crate) enum Call {
+/// What a call of `close` has to do.
+pub(crate) enum CloseCall {
     /// Nothing: the store is closed.
     Closed,
-    /// Waits for the thread that another call has started.
-    Join(Answer),
-    /// Starts the thread, which answers the calls in here.
-    Start(mpsc::UnboundedReceiver<Reply<()>>, Answer),
+    /// Wait for the thread that another call has started.
+    Join(CloseAnswer),
+    /// Start the thread, which answers the calls in the channel.
+    Start(mpsc::UnboundedReceiver<Reply<()>>, CloseAnswer),
 }
 
-type Answer = oneshot::Receiver<Result<(), StateError>>;
+type CloseAnswer = oneshot::Receiver<Result<(), StateError>>;
 
-impl Stage {
-    pub(crate) fn call(&mut self) -> Call {
+impl CloseStage {
+    pub(crate) fn call(&mut self) -> CloseCall {
         let (reply, answer) = oneshot::channel();
         let reply = match &*self {
-            Self::Closed => return Call::Closed,
+            Self::Closed => return CloseCall::Closed,
             Self::Open => reply,
             Self::Closing(calls) => match calls.send(reply) {
-                Ok(()) => return Call::Join(answer),
+                Ok(()) => return CloseCall::Join(answer),
                 // The thread could not be started, or has panicked.
                 Err(mpsc::error::SendError(reply)) => reply,
             },
@@ -71,35 +71,35 @@ impl Stage {
         let (calls, arriving) = mpsc::unbounded_channel();
         let _ = calls.send(reply);
         *self = Self::Closing(calls);
-        Call::Start(arriving, answer)
+        CloseCall::Start(arriving, answer)
     }
 }
 
 /// Waits for the thread that closes the store.
-pub(crate) async fn joined(answer: Answer) -> Result<(), StateError> {
-    // It answers, unless it panics.
+pub(crate) async fn wait_for_close(answer: CloseAnswer) -> Result<(), StateError> {
+    // The thread answers, unless it panics.
     answer.await.unwrap_or_else(|_| {
         let message = "closing the store failed; call `close` again";
         Err(StateError::new(StateErrorKind::Transient, message))
     })
 }
 
-/// A store that takes no more calls, and whose connections are still open.
+/// A store that accepts no more calls, and whose connections are still open.
 pub(crate) struct Closing {
     pub(crate) inner: Arc<Inner>,
-    /// Tells other processes that this one has nothing left to do. `None` if that is done.
-    pub(crate) depart: Option<BoxFuture<'static, ()>>,
+    /// Tells other processes that this one holds no leases. `None` if that is done.
+    pub(crate) unregister: Option<BoxFuture<'static, ()>>,
     /// Whether other runtimes have writers.
     pub(crate) shared: bool,
     /// Ends when the writer of this runtime has closed its connections.
     pub(crate) writer: BoxFuture<'static, ()>,
-    /// The subscriber of the caller, whose thread is another one.
+    /// The `tracing` subscriber of the caller, which the thread that closes the store would not have.
     pub(crate) log: Dispatch,
 }
 
 impl Closing {
-    /// Closes the store on a thread of its own, because a runtime that nobody drives, or that ends, would leave it half
-    /// closed.
+    /// Closes the store on a separate thread: a runtime that the program does not drive, or that ends, would leave the store
+    /// half closed.
     pub(crate) fn start(self, mut calls: mpsc::UnboundedReceiver<Reply<()>>) -> Result<(), StateError> {
         let failed = |error| {
             let message = "no thread could be started to close the store; call `close` again";
@@ -119,20 +119,20 @@ impl Closing {
         started.map_err(failed)
     }
 
-    /// Waits until all connections of the store are closed, folds the log into the file, and answers the calls. A call for
-    /// which that takes too long is answered with an error, and closing goes on.
+    /// Waits until all connections of the store are closed, folds the log into the file, and answers the calls. A call that
+    /// has waited too long is answered with an error, and closing goes on.
     async fn finish(self, mut calls: mpsc::UnboundedReceiver<Reply<()>>) {
         let Self {
             inner,
-            depart,
+            unregister,
             shared,
             writer,
             log,
         } = self;
         let inner = inner.as_ref();
-        let connections = &inner.core.connections;
+        let connections = &inner.store.connections;
         let patience = inner.lock_timeout.max(OTHER_RUNTIMES);
-        let (say_written, written) = oneshot::channel();
+        let (writer_closed, when_writer_closed) = oneshot::channel();
         let mut closing = pin!(async {
             let readers = async {
                 if let Some(readers) = &inner.readers {
@@ -140,38 +140,40 @@ impl Closing {
                 }
             };
             let own_writer = async {
-                if let Some(depart) = depart {
-                    let _ = timeout(LAST_WORDS, depart).await;
+                if let Some(unregister) = unregister {
+                    let _ = timeout(UNREGISTER_TIMEOUT, unregister).await;
                 }
                 writer.await;
-                let _ = say_written.send(());
+                let _ = writer_closed.send(());
             };
             join(readers, own_writer).await;
             connections.until(|counts| counts.open == 0).await;
         });
-        // Ends when only other runtimes are left.
+        // Ends when only connections of other runtimes are left.
         let mut only_others = pin!(
             async {
-                let _ = written.await;
+                let _ = when_writer_closed.await;
                 connections.until(|counts| counts.transactions == 0).await;
-                match shared {
-                    true => sleep(OTHER_RUNTIMES).await,
-                    false => pending().await,
+                if shared {
+                    sleep(OTHER_RUNTIMES).await;
+                } else {
+                    pending::<()>().await;
                 }
             }
             .fuse()
         );
-        let mut silence = pin!(
+        let mut warning = pin!(
             async {
-                match patience > SILENCE {
-                    true => sleep(SILENCE).await,
-                    // The error comes as soon.
-                    false => pending().await,
+                if patience > WARN_AFTER {
+                    sleep(WARN_AFTER).await;
+                } else {
+                    // The error comes as soon as the warning would.
+                    pending::<()>().await;
                 }
             }
             .fuse()
         );
-        // The calls in the order in which they came, with the time until which each waits.
+        // The calls in the order of their arrival, with the time until which each waits.
         let mut waiting: VecDeque<(Instant, Reply<()>)> = VecDeque::new();
         loop {
             let first = waiting.front().map(|(deadline, _)| *deadline);
@@ -189,14 +191,14 @@ impl Closing {
                     continue;
                 }
                 () = only_others.as_mut(), if !only_others.is_terminated() => {
-                    inner.core.presence.leave();
-                    // These calls are answered with an error anyway.
-                    let _ = fold(inner).await;
+                    inner.store.liveness.release();
+                    // These calls are answered with an error, whether or not this succeeds.
+                    let _ = checkpoint(inner).await;
                     waiting.len()
                 }
                 () = too_late => 1,
-                () = silence.as_mut(), if !silence.is_terminated() => {
-                    say(&log, connections.counts(), patience);
+                () = warning.as_mut(), if !warning.is_terminated() => {
+                    warn_waiting(&log, connections.counts(), patience);
                     continue;
                 }
             };
@@ -204,13 +206,13 @@ impl Closing {
                 let _ = reply.send(Err(still_open(connections.counts(), patience)));
             }
         }
-        inner.core.presence.leave();
-        let folded = fold(inner).await;
-        // Under the lock, so that no call comes after the last one that is answered.
+        inner.store.liveness.release();
+        let folded = checkpoint(inner).await;
+        // Under the lock, so that every call that arrives before this is answered below.
         *inner.closing.lock() = match &folded {
-            Ok(()) => Stage::Closed,
+            Ok(()) => CloseStage::Closed,
             // The next call tries again to fold the log.
-            Err(_) => Stage::Open,
+            Err(_) => CloseStage::Open,
         };
         while let Ok(reply) = calls.try_recv() {
             waiting.push_back((Instant::now(), reply));
@@ -221,8 +223,8 @@ impl Closing {
     }
 }
 
-/// Says why closing takes so long.
-fn say(log: &Dispatch, left: Counts, patience: Duration) {
+/// Logs why closing takes so long.
+fn warn_waiting(log: &Dispatch, left: Counts, patience: Duration) {
     let why = match left.transactions {
         0 => "another runtime of this process has a connection to it (drive that runtime, or drop it), or a call that was made \
               before has not ended"
@@ -230,12 +232,12 @@ fn say(log: &Dispatch, left: Counts, patience: Duration) {
         1 => "a transaction that was begun before is still open: commit it, roll it back or drop it".to_owned(),
         many => format!("{many} transactions that were begun before are still open: commit, roll back or drop them"),
     };
-    // A subscriber is code of somebody else's: its panics do not reach the thread that closes the store.
+    // The subscriber is code of the application: its panics must not end the thread that closes the store.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         dispatcher::with_default(log, || {
             warn!(
                 target: "queuert",
-                "closing the SQLite store has waited for {SILENCE:?}, and waits on for {patience:?} in all, because {why}"
+                "closing the SQLite store has waited for {WARN_AFTER:?}, and waits on for {patience:?} in all, because {why}"
             );
         });
     }));
@@ -256,22 +258,21 @@ fn still_open(left: Counts, patience: Duration) -> StateError {
     StateError::new(StateErrorKind::Transient, message)
 }
 
-/// Moves what is left in the log into the file: two connections that closed at the same moment may have left it. Fails if
-/// the file is not at the path any more: SQLite has left the log there, and the caller must know before the next program
-/// opens what is at the path.
-async fn fold(inner: &Inner) -> Result<(), StateError> {
-    let Some(plan) = inner.queue.plan() else {
+/// Folds the log into the file, if two connections that closed at the same moment have left it. Fails if the file is not at the
+/// path any more: SQLite has left the log there, and the caller must know before a program opens the file at the path.
+async fn checkpoint(inner: &Inner) -> Result<(), StateError> {
+    let Some(options) = inner.queue.options() else {
         return Ok(());
     };
-    inner.core.check_file_at_close()?;
-    // An empty one is left too, if it was folded before.
+    inner.store.check_file_at_close()?;
+    // An empty log may be left too, after it was folded.
     let is_left = |database: &PathBuf| fs::exists(log_beside(database)).unwrap_or(false);
-    if !plan.database.as_ref().is_some_and(is_left) {
+    if !options.database.as_ref().is_some_and(is_left) {
         return Ok(());
     }
-    // What cannot be folded stays in the log, where the next connection finds it.
-    if let Ok(mut connection) = SqliteConnection::connect_with(&plan.options).await {
-        // This works beside other connections too, if they are idle.
+    // If the log cannot be folded, the next connection reads it.
+    if let Ok(mut connection) = SqliteConnection::connect_with(&options.connect).await {
+        // This works while other connections are open, if they are idle.
         let folded = sqlx::raw_sql("PRAGMA wal_checkpoint(TRUNCATE)");
         let _ = folded.execute(&mut connection).await;
         let _ = connection.close().await;

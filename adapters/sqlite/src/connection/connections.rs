@@ -1,9 +1,9 @@
 //! Counts the open connections of a store and the open transactions of its callers, so that closing the store can wait for
 //! the last of them.
 //!
-//! SQLite folds the log into the file when the last connection closes. Two connections that close at the same moment each
+//! SQLite folds the log into the file when the last connection closes. If two connections close at the same moment, each may
 //! take the other for the last one, and the log stays. So closing waits until every connection of the store is closed, and
-//! then looks at the log.
+//! then looks for the log.
 
 use sqlx::SqliteConnection;
 use tokio::sync::watch;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// The name of the collation that [`track`] registers. No statement uses it.
 const TRACKER: &str = "queuert_open_connection";
 
-/// Clones share the counts.
+/// The counts of one store. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections(watch::Sender<Counts>);
 
@@ -30,18 +30,18 @@ impl Connections {
     }
 
     /// The permission to open a connection; `None` once the store is closed.
-    pub(crate) fn admit(&self) -> Option<Open> {
+    pub(crate) fn admit(&self) -> Option<OpenConnection> {
         let admitted = self.0.send_if_modified(|counts| {
             counts.open += usize::from(!counts.closed);
             !counts.closed
         });
-        admitted.then(|| Open(self.clone()))
+        admitted.then(|| OpenConnection(self.clone()))
     }
 
     /// Counts a transaction of a caller until the result is dropped.
-    pub(crate) fn lend(&self) -> Lent {
+    pub(crate) fn lend(&self) -> OpenTransaction {
         self.0.send_modify(|counts| counts.transactions += 1);
-        Lent(self.clone())
+        OpenTransaction(self.clone())
     }
 
     /// Admits no new connection from now on.
@@ -58,10 +58,10 @@ impl Connections {
         self.until(|counts| counts.closed).await;
     }
 
-    /// Waits until the counts are like this.
-    pub(crate) async fn until(&self, like_this: impl Fn(&Counts) -> bool) {
-        // It fails only without a sender, which is here.
-        let _ = self.0.subscribe().wait_for(like_this).await;
+    /// Waits until the counts fulfil a condition.
+    pub(crate) async fn until(&self, condition: impl Fn(&Counts) -> bool) {
+        // It fails only if there is no sender, and this is one.
+        let _ = self.0.subscribe().wait_for(condition).await;
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -69,18 +69,18 @@ impl Connections {
     }
 }
 
-/// Counts as an open connection until it is dropped: drop it after the connection has been closed. A clone counts too.
+/// Counts as an open connection until it is dropped, which must be after the connection was closed. A clone counts too.
 #[derive(Debug)]
-pub(crate) struct Open(Connections);
+pub(crate) struct OpenConnection(Connections);
 
-impl Clone for Open {
+impl Clone for OpenConnection {
     fn clone(&self) -> Self {
         self.0.0.send_modify(|counts| counts.open += 1);
         Self(self.0.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.0.send_modify(|counts| counts.open -= 1);
     }
@@ -88,17 +88,17 @@ impl Drop for Open {
 
 /// Counts as an open transaction of a caller until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Lent(Connections);
+pub(crate) struct OpenTransaction(Connections);
 
-impl Drop for Lent {
+impl Drop for OpenTransaction {
     fn drop(&mut self) {
         self.0.0.send_modify(|counts| counts.transactions -= 1);
     }
 }
 
-/// Drops `open` once SQLite has closed this connection, which sqlx may do on a thread of its own, later than the value
-/// is dropped. SQLite frees the collations of a connection after it has closed the file.
-pub(crate) async fn track(connection: &mut SqliteConnection, open: Open) -> Result<(), sqlx::Error> {
+/// Drops `open` once SQLite has closed this connection. sqlx may close it on another thread, later than the value is
+/// dropped; SQLite frees the collations of a connection after it has closed the file.
+pub(crate) async fn track(connection: &mut SqliteConnection, open: OpenConnection) -> Result<(), sqlx::Error> {
     let mut handle = connection.lock_handle().await?;
     handle.create_collation(TRACKER, move |left, right| {
         let _held = &open;

@@ -1,4 +1,4 @@
-//! What may hold the key of an encrypted file.
+//! Values that may hold the key of an encrypted file.
 
 use std::fmt;
 use std::ops::Deref;

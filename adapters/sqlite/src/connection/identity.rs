@@ -1,7 +1,7 @@
-//! Whether the files at the path are still those that the store has opened.
+//! Checks that the files at the path are still the ones that the store has opened.
 //!
-//! A connection goes on with the file that it has opened, whatever becomes of its name: after a rename over it, or a
-//! deletion, what is written goes to a file that no other program finds. SQLite does not look, so this does.
+//! A connection keeps using the file that it has opened, even if the path leads to another file: after a rename over it, or a
+//! deletion, it writes to a file that no other program finds. SQLite does not check this, so this module does.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,23 +11,23 @@ use std::time::Duration;
 use queuert::{StateError, StateErrorKind};
 use tokio::time::Instant;
 
-/// How often a connection looks for the log and its index. The database itself is looked for at every commit.
-const LOOK_FOR_LOGS: Duration = Duration::from_millis(100);
+/// How often a connection checks the log and its index. The database itself is checked at every commit.
+const LOG_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Device and number on it.
+/// The device of a file, and its number on that device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId(u64, u64);
 
 /// The file of a store.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     path: PathBuf,
     id: FileId,
 }
 
-impl Opened {
-    /// The file that was just opened at this path. `None` where files cannot be told apart: in memory, behind a VFS of
-    /// the application's own, and on systems other than Unix.
+impl OpenedFile {
+    /// The file that was just opened at this path. `None` if files cannot be told apart: in memory, behind a VFS of the
+    /// application, and on systems other than Unix.
     pub(crate) fn at(path: PathBuf) -> Option<Self> {
         let id = id(&path).ok()??;
         Some(Self { path, id })
@@ -35,27 +35,27 @@ impl Opened {
 
     /// Fails if the path leads to another file, or to none.
     pub(crate) fn check(&self) -> Result<(), StateError> {
-        self.check_and_tell(
+        self.check_with_advice(
             "This call has written nothing. Put the file back, with its `-wal` and `-shm`, and the store goes on",
         )
     }
 
     /// The same when all connections of the store are closed. SQLite does not fold the log of a file that is not at its
-    /// path, and leaves it there. Nothing here touches that log: it is found by its name, and whoever has put another file
-    /// in place may have put a log beside it, or work on both already, a moment after any look at it.
+    /// path, and leaves the log there. This library does not touch it either: a log is found by its name, and the program
+    /// that has put another file in place may have put a log beside it, and may be using both.
     pub(crate) fn check_at_close(&self) -> Result<(), StateError> {
-        self.check_and_tell(
+        self.check_with_advice(
             "The store is closed, but its log (`-wal`) may not have been folded into the file. Put the file back, with its `-wal` \
              and `-shm`, and close the store again, or open it again",
         )
     }
 
-    fn check_and_tell(&self, consequence: &str) -> Result<(), StateError> {
+    fn check_with_advice(&self, consequence: &str) -> Result<(), StateError> {
         let what = match id(&self.path) {
             Ok(Some(found)) if found == self.id => return Ok(()),
             Ok(Some(_)) => "another file is in its place",
             Err(error) if error.kind() == ErrorKind::NotFound => "it was deleted, or renamed, or its directory was",
-            // It cannot be found out; SQLite says what is wrong, if anything is.
+            // The file cannot be examined; if something is wrong, SQLite reports it.
             Ok(None) | Err(_) => return Ok(()),
         };
         Err(StateError::new(
@@ -71,42 +71,42 @@ impl Opened {
     }
 }
 
-/// The log and its index beside a database, as one connection has found them.
+/// The log of a database and its index, as one connection has found them.
 #[derive(Debug)]
-pub(crate) struct Logs {
+pub(crate) struct LogFiles {
     paths: [PathBuf; 2],
     found: [Option<FileId>; 2],
-    looked_at: Option<Instant>,
+    checked_at: Option<Instant>,
 }
 
-impl Logs {
-    /// Beside the database at this path, which SQLite has made of the caller's.
+impl LogFiles {
+    /// The files beside the database at this path, which is the path as SQLite has resolved it.
     pub(crate) fn beside(database: &Path) -> Self {
         Self {
             paths: [log_beside(database), beside(database, "-shm")],
             found: [None; 2],
-            looked_at: None,
+            checked_at: None,
         }
     }
 
-    /// Another connection may find others: SQLite removes them with the last connection.
+    /// Forgets the files before a new connection is opened, which may find others: SQLite deletes them with the last
+    /// connection.
     pub(crate) fn forget(&mut self) {
         self.found = [None; 2];
-        self.looked_at = None;
+        self.checked_at = None;
     }
 
-    /// Fails if one of them is missing that was there, or is another one; looks ten times a second. Called inside a
-    /// transaction, in which both are there.
+    /// Fails if a file that was found before is missing, or was replaced; checks at most ten times a second. Called inside
+    /// a transaction, during which both files exist.
     pub(crate) fn check(&mut self) -> Result<(), StateError> {
-        let lately = |at: Instant| at.elapsed() < LOOK_FOR_LOGS;
-        match self.looked_at.is_some_and(lately) {
-            true => Ok(()),
-            false => self.look(),
+        if self.checked_at.is_some_and(|at| at.elapsed() < LOG_CHECK_INTERVAL) {
+            return Ok(());
         }
+        self.check_now()
     }
 
-    /// The same, and looks in any case.
-    pub(crate) fn look(&mut self) -> Result<(), StateError> {
+    /// The same, without regard to the last check.
+    pub(crate) fn check_now(&mut self) -> Result<(), StateError> {
         for (path, known) in self.paths.iter().zip(&mut self.found) {
             match (id(path), &known) {
                 (Ok(Some(found)), Some(known)) if found == *known => {}
@@ -118,7 +118,7 @@ impl Logs {
                 (Ok(None) | Err(_), _) => {}
             }
         }
-        self.looked_at = Some(Instant::now());
+        self.checked_at = Some(Instant::now());
         Ok(())
     }
 }
@@ -168,9 +168,9 @@ mod tests {
     fn a_file_is_told_from_one_in_its_place() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("app.db");
-        assert!(Opened::at(path.clone()).is_none(), "there is no file");
+        assert!(OpenedFile::at(path.clone()).is_none(), "there is no file");
         fs::write(&path, "one").unwrap();
-        let opened = Opened::at(path.clone()).unwrap();
+        let opened = OpenedFile::at(path.clone()).unwrap();
         assert!(opened.check().is_ok());
         let aside = directory.path().join("aside.db");
         fs::rename(&path, &aside).unwrap();
@@ -184,14 +184,14 @@ mod tests {
     #[test]
     fn logs_that_were_there_must_stay() {
         let directory = TempDir::new().unwrap();
-        let mut logs = Logs::beside(&directory.path().join("app.db"));
-        assert!(logs.look().is_ok(), "there were none");
+        let mut logs = LogFiles::beside(&directory.path().join("app.db"));
+        assert!(logs.check_now().is_ok(), "there were none");
         let wal = directory.path().join("app.db-wal");
         fs::write(&wal, "").unwrap();
-        assert!(logs.look().is_ok() && logs.look().is_ok());
+        assert!(logs.check_now().is_ok() && logs.check_now().is_ok());
         fs::remove_file(&wal).unwrap();
-        assert!(logs.look().unwrap_err().to_string().contains("app.db-wal"));
+        assert!(logs.check_now().unwrap_err().to_string().contains("app.db-wal"));
         logs.forget();
-        assert!(logs.look().is_ok(), "another connection finds others");
+        assert!(logs.check_now().is_ok(), "another connection finds others");
     }
 }

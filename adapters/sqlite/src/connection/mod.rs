@@ -1,13 +1,14 @@
-//! One face for two kinds of connection.
+//! One interface for two kinds of connection.
 //!
-//! The caller's transactions need a connection of sqlx, which keeps a thread for each: every statement goes there and
-//! every row comes back one by one, copied column by column. This library's own groups of operations need none of that,
-//! so they run on a plain connection, on the writer's own thread. The verbs are written once, for both.
+//! The caller's transactions need a connection of sqlx. sqlx has a thread for each connection: every statement goes to that
+//! thread, and every row comes back one by one, copied column by column. The batches of the writer do not need that, so
+//! they run on a connection of rusqlite, on the writer's thread. The verbs are written once, for both.
 
 pub(crate) mod close;
 pub(crate) mod connections;
 pub(crate) mod hidden;
 pub(crate) mod identity;
+pub(crate) mod lendable;
 pub(crate) mod session;
 
 use futures_util::TryStreamExt;
@@ -17,17 +18,18 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Decode, Row as _, SqlStr, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
-use crate::error::{DbError, corrupt};
+use crate::error::{StatementError, corrupt};
+use crate::row::ColumnList;
 
-/// A connection that verbs run on.
-pub(crate) enum Db<'c> {
-    /// One of sqlx: the caller's, a reader, or one that only the caller's options can open.
-    Lent(&'c mut SqliteConnection),
-    /// One of this library's own: what runs on it never waits, but for the disk.
-    Own(&'c mut rusqlite::Connection),
+/// A connection on which verbs run.
+pub(crate) enum Connection<'c> {
+    /// A connection of the caller, a reader, or one that only the caller's options can open.
+    Sqlx(&'c mut SqliteConnection),
+    /// A connection of the writer. A statement on it blocks the thread and never yields.
+    Rusqlite(&'c mut rusqlite::Connection),
 }
 
-impl Db<'_> {
+impl Connection<'_> {
     /// Runs a query and reads each of its rows.
     pub(crate) async fn fetch<T: Send>(
         &mut self,
@@ -35,26 +37,27 @@ impl Db<'_> {
         mut read: impl FnMut(&Row<'_>) -> Result<T, StateError> + Send,
     ) -> Result<Vec<T>, StateError> {
         match self {
-            Self::Lent(connection) => {
+            Self::Sqlx(connection) => {
                 let rows = query.for_sqlx().fetch_all(&mut **connection).await;
-                let rows = rows.map_err(DbError::from)?;
-                rows.iter().map(|row| read(&Row::Lent(row))).collect()
+                let rows = rows.map_err(StatementError::from)?;
+                rows.iter().map(|row| read(&Row::Sqlx(row))).collect()
             }
-            Self::Own(connection) => {
-                let mut statement = connection.prepare_cached(query.text.as_str()).map_err(DbError::from)?;
+            Self::Rusqlite(connection) => {
+                let mut statement = connection
+                    .prepare_cached(query.text.as_str())
+                    .map_err(StatementError::from)?;
                 let values = rusqlite::params_from_iter(&query.values);
-                let mut rows = statement.query(values).map_err(DbError::from)?;
+                let mut rows = statement.query(values).map_err(StatementError::from)?;
                 let mut all = Vec::new();
-                while let Some(row) = rows.next().map_err(DbError::from)? {
-                    all.push(read(&Row::Own(row))?);
+                while let Some(row) = rows.next().map_err(StatementError::from)? {
+                    all.push(read(&Row::Rusqlite(row))?);
                 }
                 Ok(all)
             }
         }
     }
 
-    /// Runs a query and reads its rows up to the first for which there is no value. The rest is not read, but for a few rows
-    /// that sqlx may have read ahead.
+    /// Runs a query and reads its rows until `read` returns no value. sqlx may have fetched a few more rows by then.
     pub(crate) async fn fetch_while<T: Send>(
         &mut self,
         query: Query<'_>,
@@ -62,20 +65,22 @@ impl Db<'_> {
     ) -> Result<Vec<T>, StateError> {
         let mut all = Vec::new();
         match self {
-            Self::Lent(connection) => {
+            Self::Sqlx(connection) => {
                 let mut rows = query.for_sqlx().fetch(&mut **connection);
-                while let Some(row) = rows.try_next().await.map_err(DbError::from)?
-                    && let Some(value) = read(&Row::Lent(&row))?
+                while let Some(row) = rows.try_next().await.map_err(StatementError::from)?
+                    && let Some(value) = read(&Row::Sqlx(&row))?
                 {
                     all.push(value);
                 }
             }
-            Self::Own(connection) => {
-                let mut statement = connection.prepare_cached(query.text.as_str()).map_err(DbError::from)?;
+            Self::Rusqlite(connection) => {
+                let mut statement = connection
+                    .prepare_cached(query.text.as_str())
+                    .map_err(StatementError::from)?;
                 let values = rusqlite::params_from_iter(&query.values);
-                let mut rows = statement.query(values).map_err(DbError::from)?;
-                while let Some(row) = rows.next().map_err(DbError::from)?
-                    && let Some(value) = read(&Row::Own(row))?
+                let mut rows = statement.query(values).map_err(StatementError::from)?;
+                while let Some(row) = rows.next().map_err(StatementError::from)?
+                    && let Some(value) = read(&Row::Rusqlite(row))?
                 {
                     all.push(value);
                 }
@@ -93,14 +98,14 @@ impl Db<'_> {
         Ok(self.fetch(query, read).await?.into_iter().next())
     }
 
-    /// Runs a statement that returns no rows, and says how many it has changed.
-    pub(crate) async fn execute(&mut self, query: Query<'_>) -> Result<usize, DbError> {
+    /// Runs a statement that returns no rows, and returns how many rows it has changed.
+    pub(crate) async fn execute(&mut self, query: Query<'_>) -> Result<usize, StatementError> {
         match self {
-            Self::Lent(connection) => {
+            Self::Sqlx(connection) => {
                 let done = query.for_sqlx().execute(&mut **connection).await?;
                 Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
             }
-            Self::Own(connection) => {
+            Self::Rusqlite(connection) => {
                 let mut statement = connection.prepare_cached(query.text.as_str())?;
                 Ok(statement.execute(rusqlite::params_from_iter(&query.values))?)
             }
@@ -130,7 +135,7 @@ impl<'q> Query<'q> {
 
     #[expect(
         clippy::expect_used,
-        reason = "encoding a number, a text or bytes as an argument has no way to fail"
+        reason = "encoding a number, a text or bytes as an argument cannot fail"
     )]
     fn for_sqlx(self) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
         let mut arguments = SqliteArguments::default();
@@ -153,7 +158,7 @@ pub(crate) fn query<'q>(text: &SqlStr) -> Query<'q> {
     Query::new(text, Vec::new())
 }
 
-/// What is bound to a statement.
+/// A value that is bound to a statement.
 #[derive(Debug)]
 pub(crate) enum Value<'q> {
     Null,
@@ -207,37 +212,54 @@ impl rusqlite::ToSql for Value<'_> {
 
 /// A row that a query has found.
 pub(crate) enum Row<'r> {
-    Lent(&'r SqliteRow),
-    Own(&'r rusqlite::Row<'r>),
+    Sqlx(&'r SqliteRow),
+    Rusqlite(&'r rusqlite::Row<'r>),
 }
 
 impl<'r> Row<'r> {
-    pub(crate) fn get<T: Column<'r>>(&self, index: usize) -> Result<T, StateError> {
+    /// The column with this name.
+    pub(crate) fn get<T: FromColumn<'r>>(&self, name: &str) -> Result<T, StateError> {
+        let index = match self {
+            Self::Sqlx(row) => row
+                .try_column(name)
+                .map(sqlx::Column::ordinal)
+                .map_err(StatementError::from)?,
+            Self::Rusqlite(row) => row.as_ref().column_index(name).map_err(StatementError::from)?,
+        };
         T::read(self, index)
     }
 
-    /// An optional column of sqlx.
-    fn lent<T: Decode<'r, Sqlite>>(row: &'r SqliteRow, index: usize) -> Result<Option<T>, StateError> {
-        // Unchecked: the tables are STRICT, so the types are the declared ones, and checking every column of every row
-        // costs.
-        Ok(row.try_get_unchecked(index).map_err(DbError::from)?)
+    /// The column at this place of a list, without a search for its name.
+    pub(crate) fn at<T: FromColumn<'r>>(&self, column: impl ColumnList) -> Result<T, StateError> {
+        T::read(self, column.index())
     }
 
-    fn own(row: &'r rusqlite::Row<'r>, index: usize) -> Result<ValueRef<'r>, StateError> {
-        Ok(row.get_ref(index).map_err(DbError::from)?)
+    /// The first column, of a pragma whose columns have no documented names.
+    pub(crate) fn first<T: FromColumn<'r>>(&self) -> Result<T, StateError> {
+        T::read(self, 0)
+    }
+
+    fn of_sqlx<T: Decode<'r, Sqlite>>(row: &'r SqliteRow, index: usize) -> Result<Option<T>, StateError> {
+        // Unchecked, because the tables are STRICT and so hold the declared types; to check every column of every row would
+        // cost.
+        Ok(row.try_get_unchecked(index).map_err(StatementError::from)?)
+    }
+
+    fn of_rusqlite(row: &'r rusqlite::Row<'r>, index: usize) -> Result<ValueRef<'r>, StateError> {
+        Ok(row.get_ref(index).map_err(StatementError::from)?)
     }
 }
 
 /// A type that a column can be read as.
-pub(crate) trait Column<'r>: Sized {
+pub(crate) trait FromColumn<'r>: Sized {
     fn read(row: &Row<'r>, index: usize) -> Result<Self, StateError>;
 }
 
-impl<'r> Column<'r> for Option<i64> {
+impl<'r> FromColumn<'r> for Option<i64> {
     fn read(row: &Row<'r>, index: usize) -> Result<Self, StateError> {
         match row {
-            Row::Lent(row) => Row::lent(row, index),
-            Row::Own(row) => match Row::own(row, index)? {
+            Row::Sqlx(row) => Row::of_sqlx(row, index),
+            Row::Rusqlite(row) => match Row::of_rusqlite(row, index)? {
                 ValueRef::Null => Ok(None),
                 ValueRef::Integer(number) => Ok(Some(number)),
                 _ => Err(wrong(index, "a number")),
@@ -246,11 +268,11 @@ impl<'r> Column<'r> for Option<i64> {
     }
 }
 
-impl<'r> Column<'r> for Option<&'r str> {
+impl<'r> FromColumn<'r> for Option<&'r str> {
     fn read(row: &Row<'r>, index: usize) -> Result<Self, StateError> {
         match row {
-            Row::Lent(row) => Row::lent(row, index),
-            Row::Own(row) => match Row::own(row, index)? {
+            Row::Sqlx(row) => Row::of_sqlx(row, index),
+            Row::Rusqlite(row) => match Row::of_rusqlite(row, index)? {
                 ValueRef::Null => Ok(None),
                 ValueRef::Text(text) => std::str::from_utf8(text).map(Some).map_err(|_| wrong(index, "text")),
                 _ => Err(wrong(index, "text")),
@@ -259,11 +281,11 @@ impl<'r> Column<'r> for Option<&'r str> {
     }
 }
 
-impl<'r> Column<'r> for Option<&'r [u8]> {
+impl<'r> FromColumn<'r> for Option<&'r [u8]> {
     fn read(row: &Row<'r>, index: usize) -> Result<Self, StateError> {
         match row {
-            Row::Lent(row) => Row::lent(row, index),
-            Row::Own(row) => match Row::own(row, index)? {
+            Row::Sqlx(row) => Row::of_sqlx(row, index),
+            Row::Rusqlite(row) => match Row::of_rusqlite(row, index)? {
                 ValueRef::Null => Ok(None),
                 ValueRef::Blob(bytes) => Ok(Some(bytes)),
                 _ => Err(wrong(index, "bytes")),
@@ -272,13 +294,13 @@ impl<'r> Column<'r> for Option<&'r [u8]> {
     }
 }
 
-impl<'r> Column<'r> for Option<String> {
+impl<'r> FromColumn<'r> for Option<String> {
     fn read(row: &Row<'r>, index: usize) -> Result<Self, StateError> {
         Ok(<Option<&'r str>>::read(row, index)?.map(str::to_owned))
     }
 }
 
-impl<'r> Column<'r> for Option<Uuid> {
+impl<'r> FromColumn<'r> for Option<Uuid> {
     fn read(row: &Row<'r>, index: usize) -> Result<Self, StateError> {
         let bytes = <Option<&'r [u8]>>::read(row, index)?;
         let id = bytes.map(Uuid::from_slice).transpose();
@@ -288,7 +310,7 @@ impl<'r> Column<'r> for Option<Uuid> {
 
 macro_rules! required {
     ($($type:ty),*) => {$(
-        impl<'r> Column<'r> for $type {
+        impl<'r> FromColumn<'r> for $type {
             fn read(row: &Row<'r>, index: usize) -> Result<Self, StateError> {
                 <Option<$type>>::read(row, index)?.ok_or_else(|| corrupt(format!("column {index} is empty")))
             }

@@ -1,15 +1,18 @@
-//! What the statements of one caller may leave on a connection for the next: attached databases, temporary tables, views
-//! and triggers, and settings of the connection. Each caller's transaction begins without those of another.
+//! What the statements of one caller can leave behind on a connection: attached databases, temporary tables, views and
+//! triggers, and settings of the connection. The transaction of the next caller begins without them.
 //!
 //! One statement reads them, after the transaction has ended and while its caller goes on. It leaves out settings that only
-//! make statements faster or slower, because each costs some two microseconds, and those that cannot be changed inside a
-//! transaction: a caller that has ended its transaction with a statement of its own is taken for one that has changed them.
+//! make statements faster or slower, because each costs some two microseconds. It also leaves out settings that cannot be
+//! changed inside a transaction: if a caller has ended its transaction with a statement of its own, the store assumes that
+//! they were changed.
 
 use std::sync::LazyLock;
 
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
-/// The settings that make the statements of others fail, or change what they do.
+use crate::statements::{DETACH_STATEMENTS, DROP_TEMPORARY_STATEMENTS, READ_SESSION, SESSION_VALUES, without_comments};
+
+/// The settings that make statements of other callers fail, or change what they do.
 const SETTINGS: [&str; 10] = [
     "busy_timeout",
     "ignore_check_constraints",
@@ -23,54 +26,43 @@ const SETTINGS: [&str; 10] = [
     "writable_schema",
 ];
 
-/// The number of attached databases, that of temporary objects, whether `LIKE` ignores case, and the settings.
-static LOOK: LazyLock<String> = LazyLock::new(|| {
+static READ: LazyLock<String> = LazyLock::new(|| {
     let settings = SETTINGS.map(|name| format!("(SELECT * FROM pragma_{name})")).join(", ");
-    format!(
-        "SELECT json_array((SELECT count(*) FROM pragma_database_list WHERE seq > 1), \
-         (SELECT count(*) FROM sqlite_temp_master), 'a' LIKE 'A', {settings})"
-    )
+    without_comments(READ_SESSION).replace("{settings}", &settings)
 });
 
-/// How a connection was when it was opened.
+/// The state of a connection when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session(String);
 
 impl Session {
     pub(crate) async fn of(connection: &mut SqliteConnection) -> Result<Self, sqlx::Error> {
-        let look = sqlx::query_scalar(AssertSqlSafe(LOOK.as_str()));
-        look.fetch_one(connection).await.map(Self)
+        let read = sqlx::query_scalar(AssertSqlSafe(READ.as_str()));
+        read.fetch_one(connection).await.map(Self)
     }
 
-    /// Whether the connection is as it was.
-    pub(crate) async fn is_kept(&self, connection: &mut SqliteConnection) -> bool {
+    /// Whether the connection is in the same state.
+    pub(crate) async fn is_unchanged(&self, connection: &mut SqliteConnection) -> bool {
         Self::of(connection).await.is_ok_and(|found| found == *self)
     }
 
-    /// Makes the connection what it was, as far as that is possible: for a database in memory, which cannot be opened again.
+    /// Restores the state as far as possible, for a database in memory, which cannot be opened again.
     pub(crate) async fn restore(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-        let attached = "SELECT format('DETACH \"%w\"', name) FROM pragma_database_list WHERE seq > 1";
-        // A table takes its indexes and triggers with it.
-        let temporary = "SELECT format('DROP %s IF EXISTS temp.\"%w\"', type, name) FROM sqlite_temp_master \
-                         WHERE type IN ('trigger', 'view', 'table') AND name NOT LIKE 'sqlite!_%' ESCAPE '!' \
-                         ORDER BY type <> 'trigger', type <> 'view'";
         let mut statements: Vec<String> = Vec::new();
-        for look in [attached, temporary] {
-            statements.extend(sqlx::query_scalar(look).fetch_all(&mut *connection).await?);
+        for select in [DETACH_STATEMENTS, DROP_TEMPORARY_STATEMENTS] {
+            statements.extend(sqlx::query_scalar(select).fetch_all(&mut *connection).await?);
         }
-        // In the order of `LOOK`, after the two counts.
-        let was: Vec<String> = sqlx::query_scalar("SELECT CAST(value AS TEXT) FROM json_each(?1)")
+        // In the order of `read_session.sql`.
+        let values: Vec<String> = sqlx::query_scalar(SESSION_VALUES)
             .bind(self.0.clone())
             .fetch_all(&mut *connection)
             .await?;
-        let like = was.get(2).map_or("OFF", |ignores_case| match ignores_case.as_str() {
-            "0" => "ON",
-            _ => "OFF",
-        });
+        let ignores_case = values.get(2).is_none_or(|ignores_case| ignores_case != "0");
+        let like = if ignores_case { "OFF" } else { "ON" };
         statements.push(format!("PRAGMA case_sensitive_like = {like}"));
-        // sqlx has them checked on every connection.
+        // sqlx turns this on for every connection.
         statements.push("PRAGMA foreign_keys = ON".to_owned());
-        let settings = SETTINGS.iter().zip(was.iter().skip(3));
+        let settings = SETTINGS.iter().zip(values.iter().skip(3));
         statements.extend(settings.map(|(name, value)| format!("PRAGMA {name} = {value}")));
         for statement in statements {
             sqlx::raw_sql(AssertSqlSafe(statement))

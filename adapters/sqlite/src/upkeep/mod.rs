@@ -1,3 +1,4 @@
 //! What keeps the file small.
 
 mod retention;
+mod vacuum;

@@ -1,4 +1,4 @@
-//! Operations that share a transaction: what they are, how they run together, and who is told how it went.
+//! Requests to the writer, and how operations share a transaction.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,36 +8,36 @@ use queuert::adapter::{BoxFuture, NewChain, RenewLease, Renewal, Settled, Settle
 use queuert::{JobId, StateError};
 use tokio::sync::oneshot;
 
-use crate::connection::Db;
-use crate::store::Core;
+use crate::connection::Connection;
+use crate::store::Store;
 use crate::transaction::Offer;
 use crate::verbs::create::{self, Created};
-use crate::verbs::{claim, settle};
+use crate::verbs::{lease, settle};
 
-/// What waits in the queue.
+/// A request in the queue of the writer.
 pub(crate) enum Request {
     Create(Vec<NewChain>, Reply<Created>),
     Settle(Vec<Settlement>, Reply<Vec<Settled>>),
-    /// Without a reply it has been answered before: the leases are extended as soon as that is possible.
+    /// Without a reply, the caller has been answered before: the leases are extended as soon as possible.
     Renew(Vec<RenewLease>, Option<Reply<Vec<Renewal>>>),
     Other(Box<dyn Operation>),
-    /// One whose commit does not count as news.
+    /// An operation whose commit other processes need not notice.
     Quiet(Box<dyn Operation>),
-    /// With how long the transaction waits for its caller to come for it.
+    /// The begin of a transaction, with the time within which the caller has to accept it.
     Begin(Duration, Reply<Offer>),
     Close(oneshot::Sender<()>),
 }
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StateError>>;
 
-/// An operation that can be run again if the transaction that it shared failed.
+/// An operation that can run again if the transaction that it shared has failed.
 pub(crate) trait Operation: Send {
-    fn run<'a>(&'a mut self, db: &'a mut Db<'_>) -> BoxFuture<'a, Result<(), StateError>>;
-    /// Gives the result of the last run to whoever waits.
+    fn run<'a>(&'a mut self, connection: &'a mut Connection<'_>) -> BoxFuture<'a, Result<(), StateError>>;
+    /// Sends the result of the last run to the caller.
     fn answer(self: Box<Self>);
-    /// Gives an error to whoever waits.
+    /// Sends an error to the caller.
     fn fail(self: Box<Self>, error: StateError);
-    /// Whether nobody waits any more.
+    /// Whether the caller has stopped waiting.
     fn is_abandoned(&self) -> bool;
 }
 
@@ -51,10 +51,10 @@ pub(crate) struct Task<T, F> {
 impl<T, F> Operation for Task<T, F>
 where
     T: Send,
-    F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send,
+    F: for<'a> Fn(&'a mut Connection<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send,
 {
-    fn run<'a>(&'a mut self, db: &'a mut Db<'_>) -> BoxFuture<'a, Result<(), StateError>> {
-        let work = (self.work)(db);
+    fn run<'a>(&'a mut self, connection: &'a mut Connection<'_>) -> BoxFuture<'a, Result<(), StateError>> {
+        let work = (self.work)(connection);
         Box::pin(async {
             self.result = Some(work.await?);
             Ok(())
@@ -83,17 +83,18 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// Whether it may share a transaction.
-    pub(crate) fn groups(&self) -> bool {
+    /// Whether it may share a transaction with others.
+    pub(crate) fn may_share(&self) -> bool {
         !matches!(self, Self::Begin(..) | Self::Close(_))
     }
 
-    /// Whether other processes should look when it has been committed.
+    /// Whether other processes should notice its commit.
     pub(crate) fn is_news(&self) -> bool {
         !matches!(self, Self::Quiet(_))
     }
 
-    /// Whether nobody waits for it any more. It has not run, and need not: a claim, for one, would take jobs for nobody.
+    /// Whether the caller has stopped waiting. The request has not run, and should not: a claim would take jobs that no
+    /// worker runs.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
             Self::Create(_, reply) => reply.is_closed(),
@@ -115,12 +116,10 @@ impl Request {
             Self::Close(_) => {}
         }
     }
-}
 
-impl Request {
-    /// Says of leases to extend that the store is locked: nobody can take their jobs meanwhile. They are still extended when
-    /// the lock is gone, which the caller does not wait for.
-    pub(crate) fn put_off(&mut self) {
+    /// Answers a renewal with `Busy`, because another transaction has the lock, so that no reaper can take the jobs
+    /// meanwhile. The leases are extended when the lock is free; the caller does not wait for that.
+    pub(crate) fn postpone(&mut self) {
         if let Self::Renew(renewals, reply) = self
             && let Some(reply) = reply.take()
         {
@@ -129,8 +128,8 @@ impl Request {
     }
 }
 
-/// An operation that has run, and waits for the commit to be answered.
-pub(crate) enum Answer {
+/// An operation that has run, and is answered after the commit.
+pub(crate) enum Executed {
     Create(Vec<NewChain>, Reply<Created>, Created),
     Settle(Vec<Settlement>, Reply<Vec<Settled>>, Vec<Settled>),
     Renew(Vec<RenewLease>, Option<Reply<Vec<Renewal>>>, Vec<Renewal>),
@@ -138,7 +137,7 @@ pub(crate) enum Answer {
     Quiet(Box<dyn Operation>),
 }
 
-impl Answer {
+impl Executed {
     pub(crate) fn send(self) {
         match self {
             Self::Create(_, reply, created) => drop(reply.send(Ok(created))),
@@ -163,52 +162,52 @@ impl Answer {
     }
 }
 
-/// Runs all operations of a group, moving each from `group` to `answers` when it has run. Concurrent starts share their
-/// statements, and so do concurrent ends.
+/// Runs all operations of a batch, and moves each from `batch` to `executed` when it has run. Concurrent starts share their
+/// statements, and so do concurrent settlements.
 pub(crate) async fn run_all(
-    core: &Core,
-    db: &mut Db<'_>,
-    group: &mut Vec<Request>,
-    answers: &mut Vec<Answer>,
+    store: &Store,
+    connection: &mut Connection<'_>,
+    batch: &mut Vec<Request>,
+    executed: &mut Vec<Executed>,
 ) -> Result<(), StateError> {
-    run_creations(core, db, group, answers).await?;
-    run_settlements(core, db, group, answers).await?;
-    // Taken from the end, so that the first to come is the first to run.
-    group.reverse();
-    while let Some(request) = group.pop() {
+    run_creations(store, connection, batch, executed).await?;
+    run_settlements(store, connection, batch, executed).await?;
+    // Taken from the end, so that they run in the order of their arrival.
+    batch.reverse();
+    while let Some(request) = batch.pop() {
         match request {
-            Request::Create(chains, reply) => match create::create(db, core, &chains).await {
-                Ok(created) => answers.push(Answer::Create(chains, reply, created)),
+            Request::Create(chains, reply) => match create::create(connection, store, &chains).await {
+                Ok(created) => executed.push(Executed::Create(chains, reply, created)),
                 Err(error) => {
-                    group.push(Request::Create(chains, reply));
+                    batch.push(Request::Create(chains, reply));
                     return Err(error);
                 }
             },
-            Request::Settle(settlements, reply) => match settle::settle(db, core, &settlements).await {
-                Ok(settled) => answers.push(Answer::Settle(settlements, reply, settled)),
+            Request::Settle(settlements, reply) => match settle::settle(connection, store, &settlements).await {
+                Ok(settled) => executed.push(Executed::Settle(settlements, reply, settled)),
                 Err(error) => {
-                    group.push(Request::Settle(settlements, reply));
+                    batch.push(Request::Settle(settlements, reply));
                     return Err(error);
                 }
             },
-            Request::Renew(renewals, reply) => match claim::renew(db, core, &renewals).await {
-                Ok(renewed) => answers.push(Answer::Renew(renewals, reply, renewed)),
+            Request::Renew(renewals, reply) => match lease::renew(connection, store, &renewals).await {
+                Ok(renewed) => executed.push(Executed::Renew(renewals, reply, renewed)),
                 Err(error) => {
-                    group.push(Request::Renew(renewals, reply));
+                    batch.push(Request::Renew(renewals, reply));
                     return Err(error);
                 }
             },
-            Request::Other(mut operation) => match operation.run(db).await {
-                Ok(()) => answers.push(Answer::Other(operation)),
+            Request::Other(mut operation) => match operation.run(connection).await {
+                Ok(()) => executed.push(Executed::Other(operation)),
                 Err(error) => {
-                    group.push(Request::Other(operation));
+                    batch.push(Request::Other(operation));
                     return Err(error);
                 }
             },
-            Request::Quiet(mut operation) => match operation.run(db).await {
-                Ok(()) => answers.push(Answer::Quiet(operation)),
+            Request::Quiet(mut operation) => match operation.run(connection).await {
+                Ok(()) => executed.push(Executed::Quiet(operation)),
                 Err(error) => {
-                    group.push(Request::Quiet(operation));
+                    batch.push(Request::Quiet(operation));
                     return Err(error);
                 }
             },
@@ -218,16 +217,16 @@ pub(crate) async fn run_all(
     Ok(())
 }
 
-/// Runs the creations of a group as one, if none of them is refused. A refused batch has written nothing.
+/// Runs the creations of a batch as one, if none of them is refused. If one is, nothing has been written.
 async fn run_creations(
-    core: &Core,
-    db: &mut Db<'_>,
-    group: &mut Vec<Request>,
-    answers: &mut Vec<Answer>,
+    store: &Store,
+    connection: &mut Connection<'_>,
+    batch: &mut Vec<Request>,
+    executed: &mut Vec<Executed>,
 ) -> Result<(), StateError> {
     let mut all: Vec<NewChain> = Vec::new();
     let mut several = 0;
-    for request in group.iter() {
+    for request in batch.iter() {
         if let Request::Create(chains, _) = request {
             all.extend_from_slice(chains);
             several += 1;
@@ -236,32 +235,32 @@ async fn run_creations(
     if several < 2 {
         return Ok(());
     }
-    let Ok(mut created) = create::create(db, core, &all).await? else {
+    let Ok(mut created) = create::create(connection, store, &all).await? else {
         return Ok(());
     };
-    for request in std::mem::take(group) {
+    for request in std::mem::take(batch) {
         match request {
             Request::Create(chains, reply) => {
                 let rest = created.split_off(chains.len());
                 let own = std::mem::replace(&mut created, rest);
-                answers.push(Answer::Create(chains, reply, Ok(own)));
+                executed.push(Executed::Create(chains, reply, Ok(own)));
             }
-            other => group.push(other),
+            other => batch.push(other),
         }
     }
     Ok(())
 }
 
-/// Runs the ends of a group as one, if no job is named twice.
+/// Runs the settlements of a batch as one, if no job is settled twice.
 async fn run_settlements(
-    core: &Core,
-    db: &mut Db<'_>,
-    group: &mut Vec<Request>,
-    answers: &mut Vec<Answer>,
+    store: &Store,
+    connection: &mut Connection<'_>,
+    batch: &mut Vec<Request>,
+    executed: &mut Vec<Executed>,
 ) -> Result<(), StateError> {
     let mut all: Vec<Settlement> = Vec::new();
     let mut several = 0;
-    for request in group.iter() {
+    for request in batch.iter() {
         if let Request::Settle(settlements, _) = request {
             all.extend_from_slice(settlements);
             several += 1;
@@ -271,15 +270,15 @@ async fn run_settlements(
     if several < 2 || !all.iter().all(|settlement| jobs.insert(settlement.job)) {
         return Ok(());
     }
-    let mut settled = settle::settle(db, core, &all).await?;
-    for request in std::mem::take(group) {
+    let mut settled = settle::settle(connection, store, &all).await?;
+    for request in std::mem::take(batch) {
         match request {
             Request::Settle(settlements, reply) => {
                 let rest = settled.split_off(settlements.len());
                 let own = std::mem::replace(&mut settled, rest);
-                answers.push(Answer::Settle(settlements, reply, own));
+                executed.push(Executed::Settle(settlements, reply, own));
             }
-            other => group.push(other),
+            other => batch.push(other),
         }
     }
     Ok(())

@@ -1,9 +1,9 @@
-//! The way to the writer.
+//! The queues in front of the writers.
 //!
-//! A writer is a task. A task ends with its runtime, and stands still while nobody drives that runtime. So every runtime
-//! that uses the store has a writer of its own, started by its first call, and no call waits for the task of another
-//! runtime; between two writers of a process SQLite's own lock decides, as it does between processes. A database in memory
-//! has one connection and so one writer, on a thread of its own.
+//! A writer is a task. A task ends with its runtime, and makes no progress while the program does not drive that runtime. So
+//! every runtime that uses the store has its own writer, started by the first call on it, and no call waits for a task of
+//! another runtime. SQLite's lock orders the writers of one process, as it orders processes. A database in memory has one
+//! connection and so one writer, on its own thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,37 +14,42 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::connection::connections::Open;
+use crate::connection::connections::OpenConnection;
+use crate::connection::lendable::Lendable;
 use crate::runtime_thread;
-use crate::transaction::Lendable;
 use crate::writer::batch::{Reply, Request};
-use crate::writer::thread::Own;
-use crate::writer::{Plan, Writer};
+use crate::writer::thread::WriterThread;
+use crate::writer::{Writer, WriterOptions};
 
 type Sender = mpsc::UnboundedSender<(Request, Instant)>;
 
-/// What callers put their requests into. Clones share it.
+/// The queues of one store. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue(Arc<Shared>);
+pub(crate) struct WriterQueue(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     writers: Lock<Writers>,
-    /// How to start another writer; `None` for a database in memory.
-    plan: Option<Plan>,
+    /// For further writers; `None` for a database in memory.
+    options: Option<WriterOptions>,
 }
 
 #[derive(Debug, Default)]
 struct Writers {
     by_runtime: HashMap<Id, Sender>,
-    /// The one of a database in memory.
-    lone: Option<Sender>,
+    /// The only queue of a database in memory.
+    in_memory: Option<Sender>,
     closed: bool,
 }
 
-impl Queue {
-    /// A queue with a writer on the current runtime, which has what was opened already.
-    pub(crate) fn start(plan: Plan, open: Open, own: Option<Own>, connection: Lendable) -> Self {
+impl WriterQueue {
+    /// Starts a writer on the current runtime, with what has been opened already.
+    pub(crate) fn start(
+        options: WriterOptions,
+        open: OpenConnection,
+        thread: Option<WriterThread>,
+        connection: Lendable,
+    ) -> Self {
         let (sender, requests) = mpsc::unbounded_channel();
         let runtime = Handle::current();
         let writers = Writers {
@@ -53,24 +58,28 @@ impl Queue {
         };
         spawn_on(
             &runtime,
-            Writer::new(&plan, open, own, Some(connection), requests).run(),
+            Writer::new(&options, open, thread, Some(connection), requests).run(),
         );
-        Self::new(writers, Some(plan))
+        Self::new(writers, Some(options))
     }
 
-    /// A queue in front of a database in memory.
-    pub(crate) async fn start_in_memory(plan: &Plan, open: Open, connection: Lendable) -> Result<Self, StateError> {
+    /// Starts the writer of a database in memory.
+    pub(crate) async fn start_in_memory(
+        options: &WriterOptions,
+        open: OpenConnection,
+        connection: Lendable,
+    ) -> Result<Self, StateError> {
         let message = "no thread could be started for the writer; open the database again";
         let failed = move |error| StateError::new(StateErrorKind::Transient, message).with_source(error);
         let (sender, requests) = mpsc::unbounded_channel();
-        let writer = Writer::new(plan, open, None, Some(connection), requests);
-        let (say_started, started) = oneshot::channel();
+        let writer = Writer::new(options, open, None, Some(connection), requests);
+        let (reply, started) = oneshot::channel();
         let thread = runtime_thread::start("queuert-sqlite", move |runtime| match runtime {
             Ok(runtime) => {
-                let _ = say_started.send(Ok(()));
+                let _ = reply.send(Ok(()));
                 runtime.block_on(writer.run());
             }
-            Err(error) => drop(say_started.send(Err(failed(error)))),
+            Err(error) => drop(reply.send(Err(failed(error)))),
         });
         thread.map_err(failed)?;
         // The thread answers, unless it panics.
@@ -78,20 +87,20 @@ impl Queue {
             .await
             .unwrap_or_else(|_| Err(StateError::new(StateErrorKind::Transient, message)))?;
         let writers = Writers {
-            lone: Some(sender),
+            in_memory: Some(sender),
             ..Writers::default()
         };
         Ok(Self::new(writers, None))
     }
 
-    fn new(writers: Writers, plan: Option<Plan>) -> Self {
+    fn new(writers: Writers, options: Option<WriterOptions>) -> Self {
         Self(Arc::new(Shared {
             writers: Lock::new(writers),
-            plan,
+            options,
         }))
     }
 
-    /// Puts a request into the queue and waits for its answer. Dropped meanwhile, the request still runs, entirely or
+    /// Puts a request into the queue and waits for its answer. If the future is dropped, the request still runs, entirely or
     /// not at all.
     pub(crate) async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, StateError> {
         let (reply, answer) = oneshot::channel();
@@ -102,19 +111,19 @@ impl Queue {
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// The way to the writer of this runtime, which is started if it is not there; `None` if the store is closed.
+    /// The queue of the writer of this runtime, which is started if necessary; `None` if the store is closed.
     fn sender(&self) -> Option<Sender> {
         let runtime = Handle::try_current();
         let (sender, requests, open) = {
             let mut writers = self.0.lock();
-            if let Some(lone) = &writers.lone {
-                return Some(lone.clone());
+            if let Some(sender) = &writers.in_memory {
+                return Some(sender.clone());
             }
             if writers.closed {
                 return None;
             }
             let Ok(runtime) = &runtime else {
-                // A future outside of any runtime: whichever writer there is will do.
+                // A future outside of any runtime: any writer will do.
                 return writers.by_runtime.values().find(|sender| !sender.is_closed()).cloned();
             };
             if let Some(sender) = writers.by_runtime.get(&runtime.id())
@@ -123,14 +132,14 @@ impl Queue {
                 return Some(sender.clone());
             }
             writers.by_runtime.retain(|_, sender| !sender.is_closed());
-            let open = self.0.plan.as_ref()?.core.connections.admit()?;
+            let open = self.0.options.as_ref()?.store.connections.admit()?;
             let (sender, requests) = mpsc::unbounded_channel();
             writers.by_runtime.insert(runtime.id(), sender.clone());
             (sender, requests, open)
         };
-        if let (Some(plan), Ok(runtime)) = (&self.0.plan, runtime) {
-            // Not under the lock: a runtime that is ending drops the task right here.
-            spawn_on(&runtime, Writer::new(plan, open, None, None, requests).run());
+        if let (Some(options), Ok(runtime)) = (&self.0.options, runtime) {
+            // Not under the lock: a runtime that is ending drops the task here.
+            spawn_on(&runtime, Writer::new(options, open, None, None, requests).run());
         }
         Some(sender)
     }
@@ -143,24 +152,24 @@ impl Queue {
         others.any(|(_, sender)| !sender.is_closed())
     }
 
-    /// How this queue starts writers; `None` for a database in memory.
-    pub(crate) fn plan(&self) -> Option<&Plan> {
-        self.0.plan.as_ref()
+    /// The options of the writers; `None` for a database in memory.
+    pub(crate) fn options(&self) -> Option<&WriterOptions> {
+        self.0.options.as_ref()
     }
 
-    /// Lets the writers finish what waits, and close their connections. They do so whether or not the future is awaited,
-    /// which ends when the writer of this runtime has.
+    /// Lets the writers finish the requests that wait and close their connections. They do so whether or not the future is
+    /// awaited, which ends when the writer of this runtime is done.
     pub(crate) fn close(&self) -> impl Future<Output = ()> + use<> {
         let here = Handle::try_current().ok().map(|runtime| runtime.id());
         let senders: Vec<(bool, Sender)> = {
             let mut writers = self.0.lock();
             writers.closed = true;
-            let lone = writers.lone.take().map(|sender| (true, sender));
+            let in_memory = writers.in_memory.take().map(|sender| (true, sender));
             let others = writers
                 .by_runtime
                 .drain()
                 .map(|(id, sender)| (Some(id) == here, sender));
-            others.chain(lone).collect()
+            others.chain(in_memory).collect()
         };
         let mut own_answers = Vec::new();
         for (own, sender) in senders {
@@ -172,7 +181,7 @@ impl Queue {
         }
         async move {
             for answer in own_answers {
-                // A writer that has gone with its runtime answers nothing.
+                // A writer that has ended with its runtime does not answer.
                 let _ = answer.await;
             }
         }

@@ -1,5 +1,4 @@
-//! The thread on which groups of operations run: a connection of this library's own, without a way there and back for
-//! every statement.
+//! The thread on which batches run, with a connection of rusqlite: statements do not have to go to another thread and back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -8,74 +7,82 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use queuert::{StateError, StateErrorKind};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::OpenFlags;
 use tokio::sync::oneshot;
 
-use crate::connection::Db;
-use crate::connection::connections::Open;
-use crate::connection::identity::Logs;
-use crate::error::{DbError, copy};
-use crate::store::Core;
-use crate::writer::batch::{Answer, Request, run_all};
+use crate::connection::Connection;
+use crate::connection::connections::OpenConnection;
+use crate::connection::identity::LogFiles;
+use crate::error::{StatementError, copy};
+use crate::store::Store;
+use crate::writer::batch::{Executed, Request, run_all};
 
 /// How to open the connection.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnOptions {
+pub(crate) struct ThreadOptions {
     pub(crate) path: PathBuf,
-    /// The same as SQLite knows it, beside which the log is.
+    /// The same path as SQLite has resolved it, beside which the log is.
     pub(crate) database: PathBuf,
     pub(crate) busy_timeout: Duration,
     pub(crate) pragmas: Vec<(&'static str, &'static str)>,
 }
 
-/// How a group went.
-pub(crate) enum Outcome {
-    /// It was committed, or the commit failed; everybody has been told.
-    Told,
+/// The result of a batch.
+pub(crate) enum BatchOutcome {
+    /// It was committed, or the commit failed; all callers have been answered.
+    Answered,
     /// Another process has the write lock. Nothing has run.
-    Busy(Vec<Request>, DbError),
-    /// One of them failed. Nothing has been written.
+    Busy(Vec<Request>, StatementError),
+    /// One of the operations failed. Nothing has been written.
     Failed(Vec<Request>, StateError),
 }
 
-/// Statements that are kept prepared: every one there is, in the sizes that come up.
+/// How many statements stay prepared: all statements, in all sizes that usually occur.
 const STATEMENTS: usize = 256;
 
 #[derive(Debug)]
-pub(crate) struct Own {
-    work: mpsc::Sender<(Vec<Request>, oneshot::Sender<Outcome>)>,
+pub(crate) struct WriterThread {
+    work: mpsc::Sender<(Vec<Request>, oneshot::Sender<BatchOutcome>)>,
     ended: oneshot::Receiver<()>,
 }
 
-impl Own {
+impl WriterThread {
     /// Starts the thread and opens its connection. It ends, and closes the connection, when this value is dropped.
-    pub(crate) async fn start(core: Arc<Core>, options: OwnOptions, open: Open) -> Result<Self, StateError> {
+    pub(crate) async fn start(
+        store: Arc<Store>,
+        options: ThreadOptions,
+        open: OpenConnection,
+    ) -> Result<Self, StateError> {
         let (first, opened) = oneshot::channel();
-        let own = Self::spawn(core, options, open, Some(first))?;
-        opened.await.map_err(|_| gone())??;
-        Ok(own)
+        let thread = Self::spawn(store, options, open, Some(first))?;
+        opened.await.map_err(|_| thread_ended())??;
+        Ok(thread)
     }
 
-    /// Starts the thread, which opens its connection with the first group.
-    pub(crate) fn start_lazily(core: Arc<Core>, options: OwnOptions, open: Open) -> Result<Self, StateError> {
-        Self::spawn(core, options, open, None)
+    /// Starts the thread, which opens its connection for the first batch.
+    pub(crate) fn start_lazily(
+        store: Arc<Store>,
+        options: ThreadOptions,
+        open: OpenConnection,
+    ) -> Result<Self, StateError> {
+        Self::spawn(store, options, open, None)
     }
 
     fn spawn(
-        core: Arc<Core>,
-        options: OwnOptions,
-        open: Open,
-        first: Option<oneshot::Sender<Result<(), DbError>>>,
+        store: Arc<Store>,
+        options: ThreadOptions,
+        open: OpenConnection,
+        first: Option<oneshot::Sender<Result<(), StatementError>>>,
     ) -> Result<Self, StateError> {
-        let (work, queue) = mpsc::channel::<(Vec<Request>, oneshot::Sender<Outcome>)>();
+        let (work, queue) = mpsc::channel::<(Vec<Request>, oneshot::Sender<BatchOutcome>)>();
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("queuert-sqlite".to_owned());
         let started = thread.spawn(move || {
             // Dropped last, after the connection.
             let _open = open;
             let mut runner = Runner {
-                core,
-                logs: Logs::beside(&options.database),
+                store,
+                logs: LogFiles::beside(&options.database),
                 options,
                 connection: None,
             };
@@ -86,10 +93,10 @@ impl Own {
                     return;
                 }
             }
-            for (group, reply) in queue {
-                // A panic takes the group with it, whose replies tell of the loss, and the connection, which undoes what
-                // was open. The thread goes on.
-                if let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| runner.run(group))) {
+            for (batch, reply) in queue {
+                // A panic drops the batch, whose callers notice that their replies are gone, and the connection, which rolls
+                // back. The thread goes on.
+                if let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| runner.run(batch))) {
                     let _ = reply.send(outcome);
                 }
             }
@@ -102,14 +109,14 @@ impl Own {
         Ok(Self { work, ended })
     }
 
-    /// Runs a group in one transaction. Dropped meanwhile, it still runs, entirely or not at all.
-    pub(crate) async fn run(&self, group: Vec<Request>) -> Outcome {
+    /// Runs a batch in one transaction. If the future is dropped, the batch still runs, entirely or not at all.
+    pub(crate) async fn run(&self, batch: Vec<Request>) -> BatchOutcome {
         let (reply, outcome) = oneshot::channel();
-        if let Err(mpsc::SendError((group, _))) = self.work.send((group, reply)) {
-            return Outcome::Failed(group, gone());
+        if let Err(mpsc::SendError((batch, _))) = self.work.send((batch, reply)) {
+            return BatchOutcome::Failed(batch, thread_ended());
         }
-        // Whoever waits for an operation that goes down with the thread is told by the loss of its reply.
-        outcome.await.unwrap_or(Outcome::Told)
+        // If the thread has panicked, the callers notice that their replies are gone.
+        outcome.await.unwrap_or(BatchOutcome::Answered)
     }
 
     /// Ends the thread and waits until its connection is closed.
@@ -119,7 +126,7 @@ impl Own {
     }
 }
 
-fn gone() -> StateError {
+fn thread_ended() -> StateError {
     StateError::new(
         StateErrorKind::Transient,
         "the thread of the writer has ended; open the store again",
@@ -134,89 +141,99 @@ fn stuck() -> StateError {
 }
 
 struct Runner {
-    core: Arc<Core>,
-    options: OwnOptions,
+    store: Arc<Store>,
+    options: ThreadOptions,
     /// `None` after a failure that leaves its state in doubt.
-    connection: Option<Connection>,
-    /// As the connection has found them.
-    logs: Logs,
+    connection: Option<rusqlite::Connection>,
+    /// The log files, as the connection has found them.
+    logs: LogFiles,
 }
 
 impl Runner {
-    fn run(&mut self, mut group: Vec<Request>) -> Outcome {
+    fn run(&mut self, mut batch: Vec<Request>) -> BatchOutcome {
         let kept = self.connection.take();
-        // A connection to another file at the path would take the log of the old one for that file's, and write it into it.
+        // A connection to another file at the path would take the log of the old file for the log of the new one, and write it
+        // into the new file.
         if kept.is_none()
-            && let Err(moved) = self.core.check_file()
+            && let Err(moved) = self.store.check_file()
         {
-            return Outcome::Failed(group, moved);
+            return BatchOutcome::Failed(batch, moved);
         }
         let mut connection = match kept.map_or_else(|| self.open(), Ok) {
             Ok(connection) => connection,
             Err(error) => {
-                return match self.core.check_file() {
-                    Ok(()) => refused(group, error),
-                    // Which is why it cannot be opened.
-                    Err(moved) => Outcome::Failed(group, moved),
+                return match self.store.check_file() {
+                    Ok(()) => refused(batch, error),
+                    // That is why the file cannot be opened.
+                    Err(moved) => BatchOutcome::Failed(batch, moved),
                 };
             }
         };
         if let Err(error) = execute(&connection, "BEGIN IMMEDIATE") {
             self.keep(connection);
-            return refused(group, error.into());
+            return refused(batch, error.into());
         }
-        let news = group.iter().any(Request::is_news);
-        let mut answers = Vec::with_capacity(group.len());
-        // Nothing on this kind of connection ever waits, so the first poll is the last.
-        let ran = run_all(&self.core, &mut Db::Own(&mut connection), &mut group, &mut answers).now_or_never();
-        // Before the commit: nothing is written to a file that no other program finds.
+        let news = batch.iter().any(Request::is_news);
+        let mut executed = Vec::with_capacity(batch.len());
+        // A future on this kind of connection never yields, so the first poll completes it.
+        let ran = run_all(
+            &self.store,
+            &mut Connection::Rusqlite(&mut connection),
+            &mut batch,
+            &mut executed,
+        )
+        .now_or_never();
+        // Before the commit, so that nothing is written to a file that no other program finds.
         if let Err(error) = self.check_files() {
             self.keep(connection);
-            let all = answers.into_iter().map(Answer::into_request).chain(group);
+            let all = executed.into_iter().map(Executed::into_request).chain(batch);
             all.for_each(|request| request.fail(copy(&error)));
-            return Outcome::Told;
+            return BatchOutcome::Answered;
         }
         if let Err(error) = ran.unwrap_or_else(|| Err(stuck())) {
             self.keep(connection);
-            let again = answers.into_iter().map(Answer::into_request).chain(group);
-            return Outcome::Failed(again.collect(), error);
+            let again = executed.into_iter().map(Executed::into_request).chain(batch);
+            return BatchOutcome::Failed(again.collect(), error);
         }
         match execute(&connection, "COMMIT") {
             Ok(()) => {
                 if news {
-                    self.core.committed();
+                    self.store.committed();
                 }
                 self.connection = Some(connection);
-                answers.into_iter().for_each(Answer::send);
+                executed.into_iter().for_each(Executed::send);
             }
             Err(error) => {
                 self.keep(connection);
-                let error = DbError::from(error);
-                // Rows of one of them break a constraint of the application's. Nothing has been written, and who it is
-                // shows when they run alone.
+                let error = StatementError::from(error);
+                // Rows of one of them violate a deferred constraint of the application. Nothing has been written. Run one
+                // by one, only that one fails.
                 if error.is_constraint() {
-                    return Outcome::Failed(answers.into_iter().map(Answer::into_request).collect(), error.into());
+                    return BatchOutcome::Failed(
+                        executed.into_iter().map(Executed::into_request).collect(),
+                        error.into(),
+                    );
                 }
                 let error = StateError::from(error);
-                answers.into_iter().for_each(|answer| answer.fail(copy(&error)));
+                executed.into_iter().for_each(|answer| answer.fail(copy(&error)));
             }
         }
-        Outcome::Told
+        BatchOutcome::Answered
     }
 
     fn check_files(&mut self) -> Result<(), StateError> {
-        self.core.check_file()?;
+        self.store.check_file()?;
         self.logs.check()
     }
 
-    fn open(&mut self) -> Result<Connection, DbError> {
+    fn open(&mut self) -> Result<rusqlite::Connection, StatementError> {
         self.logs.forget();
-        // Those of sqlx.
+        // The flags that sqlx uses.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_URI
             | OpenFlags::SQLITE_OPEN_PRIVATE_CACHE;
-        let connection = Connection::open_with_flags(&self.options.path, flags)?;
+        let connection = rusqlite::Connection::open_with_flags(&self.options.path, flags)?;
         connection.busy_timeout(self.options.busy_timeout)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         for (name, value) in &self.options.pragmas {
@@ -225,22 +242,22 @@ impl Runner {
         Ok(connection)
     }
 
-    /// Rolls back what is open and keeps the connection, unless that fails.
-    fn keep(&mut self, connection: Connection) {
+    /// Rolls back the open transaction and keeps the connection, unless that fails.
+    fn keep(&mut self, connection: rusqlite::Connection) {
         if connection.is_autocommit() || execute(&connection, "ROLLBACK").is_ok() {
             self.connection = Some(connection);
         }
     }
 }
 
-/// The answer to a group that has not begun.
-fn refused(group: Vec<Request>, error: DbError) -> Outcome {
-    match error.is_busy() {
-        true => Outcome::Busy(group, error),
-        false => Outcome::Failed(group, error.into()),
+/// The outcome of a batch that has not begun.
+fn refused(batch: Vec<Request>, error: StatementError) -> BatchOutcome {
+    if error.is_busy() {
+        return BatchOutcome::Busy(batch, error);
     }
+    BatchOutcome::Failed(batch, error.into())
 }
 
-fn execute(connection: &Connection, text: &str) -> rusqlite::Result<()> {
+fn execute(connection: &rusqlite::Connection, text: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(text)?.execute(()).map(drop)
 }

@@ -1,18 +1,19 @@
-//! Batches as JSON text: one parameter, whatever the number of rows, because a statement costs more than its rows.
+//! Rows as JSON text: one parameter for any number of rows, because one statement with many rows costs less than many
+//! statements.
 
 use std::fmt::Write as _;
 
 use uuid::Uuid;
 
-/// An array of arrays, or of scalars, in the making.
+/// Builds a JSON array, of arrays or of scalars.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct JsonRows {
     text: String,
     rows: usize,
     fields: usize,
 }
 
-impl Batch {
+impl JsonRows {
     pub(crate) fn new() -> Self {
         Self {
             text: String::from("["),
@@ -23,32 +24,32 @@ impl Batch {
 
     /// A list of ids, as hexadecimal text.
     pub(crate) fn of_ids(ids: impl IntoIterator<Item = Uuid>) -> String {
-        let mut batch = Self::new();
+        let mut rows = Self::new();
         for id in ids {
-            batch.comma();
-            batch.hex(id.as_bytes());
+            rows.comma();
+            rows.hex(id.as_bytes());
         }
-        batch.finish()
+        rows.finish()
     }
 
     /// A list of texts.
     pub(crate) fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
-        let mut batch = Self::new();
+        let mut rows = Self::new();
         for text in texts {
-            batch.comma();
-            batch.quote(text);
+            rows.comma();
+            rows.quote(text);
         }
-        batch.finish()
+        rows.finish()
     }
 
     /// A list of numbers.
     pub(crate) fn of_numbers(numbers: impl IntoIterator<Item = i64>) -> String {
-        let mut batch = Self::new();
+        let mut rows = Self::new();
         for number in numbers {
-            batch.comma();
-            let _ = write!(batch.text, "{number}");
+            rows.comma();
+            let _ = write!(rows.text, "{number}");
         }
-        batch.finish()
+        rows.finish()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -89,7 +90,7 @@ impl Batch {
         self
     }
 
-    /// Text that must survive byte by byte, as hexadecimal text.
+    /// Text that must keep every byte, as hexadecimal text.
     pub(crate) fn exact_text(&mut self, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => {
@@ -113,7 +114,7 @@ impl Batch {
         self.text
     }
 
-    fn null(&mut self) -> &mut Self {
+    pub(crate) fn null(&mut self) -> &mut Self {
         self.field();
         self.text.push_str("null");
         self
@@ -155,7 +156,7 @@ impl Batch {
             match byte {
                 b'"' => self.text.push_str("\\\""),
                 b'\\' => self.text.push_str("\\\\"),
-                // SQLite's texts end at a zero; nothing that is JSON or meant to be read contains one.
+                // SQLite ends a text at a zero byte. Neither JSON nor a name contains one.
                 0 => self.text.push('\u{FFFD}'),
                 _ => {
                     let _ = write!(self.text, "\\u{byte:04x}");
@@ -173,22 +174,22 @@ mod tests {
 
     #[test]
     fn rows_are_json() {
-        let mut batch = Batch::new();
-        batch.row(|row| {
+        let mut rows = JsonRows::new();
+        rows.row(|row| {
             row.number(1).text("a\"b\\c\n\u{1}ü").raw("null");
             row.id(Uuid::from_u128(255)).exact_text(Some("k\0"));
         });
-        batch.row(|row| {
+        rows.row(|row| {
             row.raw("null").raw("[1,2]");
         });
-        let text = batch.finish();
+        let text = rows.finish();
         let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
         let expected = serde_json::json!([
             [1, "a\"b\\c\n\u{1}ü", null, "000000000000000000000000000000ff", "6b00"],
             [null, [1, 2]]
         ]);
         assert_eq!(parsed, expected);
-        assert_eq!(Batch::of_numbers([1, -2]), "[1,-2]");
-        assert_eq!(Batch::of_texts(["x", "y"]), "[\"x\",\"y\"]");
+        assert_eq!(JsonRows::of_numbers([1, -2]), "[1,-2]");
+        assert_eq!(JsonRows::of_texts(["x", "y"]), "[\"x\",\"y\"]");
     }
 }

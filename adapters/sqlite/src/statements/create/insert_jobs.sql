@@ -1,0 +1,72 @@
+-- Inserts jobs, and makes each the latest of its chain.
+--
+-- Rows: the columns of `new`. `chain_id` and `chain_type` are null where they are the id and the type of the job itself.
+WITH new (
+    id,
+    chain_id,
+    chain_index,
+    status,
+    type,
+    chain_type,
+    chain_created_at,
+    chain_keyed,
+    created_at,
+    scheduled_at,
+    priority,
+    rank,
+    due,
+    max_attempts,
+    blockers,
+    deduplication_key,
+    trace_context,
+    input
+) AS (VALUES {rows})
+INSERT INTO {prefix}job (
+    id,
+    chain_id,
+    chain_index,
+    latest,
+    status,
+    type,
+    chain_type,
+    chain_created_at,
+    chain_keyed,
+    created_at,
+    scheduled_at,
+    priority,
+    rank,
+    due,
+    attempt,
+    claims,
+    max_attempts,
+    blockers,
+    deduplication_key,
+    open_key,
+    trace_context,
+    input
+)
+SELECT
+    id,
+    coalesce(chain_id, id),
+    chain_index,
+    1,
+    status,
+    type,
+    coalesce(chain_type, type),
+    chain_created_at,
+    chain_keyed,
+    created_at,
+    scheduled_at,
+    priority,
+    rank,
+    due,
+    0,
+    0,
+    max_attempts,
+    blockers,
+    deduplication_key,
+    deduplication_key,
+    trace_context,
+    input
+FROM new
+WHERE id IS NOT NULL
