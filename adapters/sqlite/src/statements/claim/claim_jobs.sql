@@ -1,7 +1,6 @@
 -- The second half of a claim: gives the jobs their leases.
 --
 -- Rows: the columns of `claimed`.
-WITH claimed (seq, started_at, worker, fence, lease_until) AS (VALUES {rows})
 UPDATE {prefix}job AS job
 SET
     status = 2,
@@ -11,5 +10,13 @@ SET
     lease_owner = claimed.worker,
     fence = claimed.fence,
     lease_until = claimed.lease_until
-FROM claimed
+FROM (
+    SELECT
+        column1 AS seq,
+        column2 AS started_at,
+        column3 AS worker,
+        column4 AS fence,
+        column5 AS lease_until
+    FROM (VALUES {rows})
+) AS claimed
 WHERE job.seq = claimed.seq

@@ -4,7 +4,6 @@
 -- Rows: the columns of `ended`.
 --
 -- The plus signs keep SQLite from building an index over the rows and scanning all jobs.
-WITH ended (job, fence, worker, output, ended_at) AS (VALUES {rows})
 UPDATE {prefix}job AS job INDEXED BY {prefix}job_id
 SET
     status = 3,
@@ -19,7 +18,15 @@ SET
     lease_owner = NULL,
     lease_until = NULL,
     fence = NULL
-FROM ended
+FROM (
+    SELECT
+        column1 AS job,
+        column2 AS fence,
+        column3 AS worker,
+        column4 AS output,
+        column5 AS ended_at
+    FROM (VALUES {rows})
+) AS ended
 WHERE job.id = +ended.job
     AND job.status = 2
     AND job.fence = +ended.fence

@@ -1,7 +1,6 @@
 -- The jobs of settlements, with what decides about them: no payload and no error text, which may be large.
 --
 -- Rows: the columns of `wanted`; `next_job` is the id of the job that the settlement creates, or null.
-WITH wanted (place, job, next_job) AS (VALUES {rows})
 SELECT
     wanted.place AS place,
     job.seq AS seq,
@@ -28,6 +27,12 @@ SELECT
         FROM {prefix}job AS existing
         WHERE existing.id = wanted.next_job
     ) AS next_exists
-FROM wanted
+FROM (
+    SELECT
+        column1 AS place,
+        column2 AS job,
+        column3 AS next_job
+    FROM (VALUES {rows})
+) AS wanted
 CROSS JOIN {prefix}job AS job INDEXED BY {prefix}job_id
     ON job.id = wanted.job

@@ -4,24 +4,6 @@
 -- the job has if they are null.
 --
 -- Columns that are in no index cost nothing to write again. The payload and the error text are touched only if they change.
-WITH change (
-    seq,
-    status,
-    latest,
-    due,
-    scheduled_at,
-    rank,
-    attempt,
-    ended_at,
-    completed_by,
-    keep_error,
-    error_attempt,
-    error_at,
-    error,
-    settled_fence,
-    output,
-    chain_open
-) AS (VALUES {rows})
 UPDATE {prefix}job AS job
 SET
     status = change.status,
@@ -41,5 +23,24 @@ SET
     lease_owner = NULL,
     lease_until = NULL,
     fence = NULL
-FROM change
+FROM (
+    SELECT
+        column1 AS seq,
+        column2 AS status,
+        column3 AS latest,
+        column4 AS due,
+        column5 AS scheduled_at,
+        column6 AS rank,
+        column7 AS attempt,
+        column8 AS ended_at,
+        column9 AS completed_by,
+        column10 AS keep_error,
+        column11 AS error_attempt,
+        column12 AS error_at,
+        column13 AS error,
+        column14 AS settled_fence,
+        column15 AS output,
+        column16 AS chain_open
+    FROM (VALUES {rows})
+) AS change
 WHERE job.seq = change.seq
