@@ -354,6 +354,10 @@ impl StateAdapter for SqliteState {
         transaction.has_ended()
     }
 
+    async fn catch_up(&self, transaction: &mut SqliteTransaction) -> Result<(), StateError> {
+        transaction.catch_up().await
+    }
+
     async fn shield(&self, connection: &mut SqliteConnection) -> Result<(), StateError> {
         transaction::shield(connection, &self.inner.core).await
     }

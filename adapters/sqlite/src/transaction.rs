@@ -153,7 +153,16 @@ impl SqliteTransaction {
         }
     }
 
-    /// Whether the transaction has ended, by SQLite's decision or by a statement of the caller's.
+    /// Waits until sqlx's thread has run what was sent to it: it runs also a statement whose future was dropped.
+    pub(crate) async fn catch_up(&mut self) -> Result<(), StateError> {
+        match &mut self.connection {
+            Some(connection) => connection.ping().await.map_err(translate),
+            None => Err(gone()),
+        }
+    }
+
+    /// Whether the transaction has ended, by SQLite's decision or by a statement of the caller's. It knows of the statements
+    /// that have run; [`catch_up`](Self::catch_up) waits for the others.
     pub(crate) fn has_ended(&self) -> bool {
         let ended = |connection: &Lendable| connection.ended.load(Ordering::SeqCst);
         self.connection.as_ref().map(ended) != Some(self.ended_before)
@@ -174,7 +183,15 @@ impl SqliteTransaction {
             return Err(gone());
         };
         // If this is dropped half way, so is `self`, and the connection goes home as dirty as it may be.
-        SqliteTransactionManager::commit(connection).await.map_err(translate)?;
+        match SqliteTransactionManager::commit(connection).await {
+            Ok(()) => {}
+            // A statement that was still on its way had ended it.
+            Err(error) if is_refused(&error) && self.has_ended() => return Err(ended()),
+            Err(error) => return Err(translate(error)),
+        }
+        let Some(connection) = &self.connection else {
+            return Err(gone());
+        };
         if SqliteTransactionManager::get_transaction_depth(connection) > 0 {
             return Err(StateError::new(
                 StateErrorKind::Misconfigured,
@@ -189,6 +206,8 @@ impl SqliteTransaction {
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
+        // If it fails, so does the rollback.
+        let _ = self.catch_up().await;
         let ended_by_hand = self.has_ended();
         // One that has ended is rolled back already, or committed, by SQLite or by the caller. What is open on the connection
         // all the same is rolled back here.

@@ -58,6 +58,10 @@ impl<S: StateAdapter> StateAdapter for Counted<S> {
         self.inner.has_ended(transaction)
     }
 
+    async fn catch_up(&self, transaction: &mut S::Transaction) -> Result<(), StateError> {
+        self.inner.catch_up(transaction).await
+    }
+
     fn undo_shielded(&self, connection: &mut S::Connection) {
         self.inner.undo_shielded(connection);
     }

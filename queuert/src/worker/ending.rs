@@ -211,7 +211,7 @@ impl<S: StateAdapter> Attempt<S> {
         transaction: Box<WrittenTransaction<S>>,
     ) -> Way<S> {
         let (transaction, _open) = transaction.into_parts();
-        let (inner, effects, usable) = transaction.into_parts();
+        let (inner, effects, usable) = transaction.into_parts().await;
         if let Err(unusable) = usable {
             // Not committed, and no answer was lost. The end of the attempt would meet its locks before the rollback.
             let _ = contained(runtime.client.state().rollback(inner)).await;

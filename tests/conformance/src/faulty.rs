@@ -373,6 +373,10 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
         self.inner.has_ended(transaction)
     }
 
+    async fn catch_up(&self, transaction: &mut Self::Transaction) -> Result<(), StateError> {
+        self.inner.catch_up(transaction).await
+    }
+
     async fn shield(&self, connection: &mut Self::Connection) -> Result<(), StateError> {
         self.inner.shield(connection).await
     }
