@@ -15,6 +15,7 @@ use crate::clock;
 use crate::connections::Connections;
 use crate::db::{Db, query};
 use crate::error::DbError;
+use crate::group::PutOff;
 use crate::identity::Opened;
 use crate::json::Batch;
 use crate::presence::Presence;
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) origin: Uuid,
     pub(crate) presence: Presence,
     pub(crate) connections: Connections,
+    pub(crate) put_off: PutOff,
     /// `None` where files cannot be told apart.
     opened_file: Option<Opened>,
     claims: Lock<HashMap<usize, SqlStr>>,
@@ -131,6 +133,7 @@ impl Core {
             origin: Uuid::new_v4(),
             presence,
             connections: Connections::new(),
+            put_off: PutOff::default(),
             opened_file,
             claims: Lock::default(),
             commits: AtomicU64::new(0),

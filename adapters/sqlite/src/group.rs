@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
+use queuert::__task::Lock;
 use queuert::adapter::{BoxFuture, NewChain, RenewLease, Renewal, Settled, Settlement};
 use queuert::{JobId, StateError};
 use tokio::sync::oneshot;
@@ -126,6 +127,36 @@ impl Request {
         {
             let _ = reply.send(Ok(vec![Renewal::Busy; renewals.len()]));
         }
+    }
+}
+
+/// Leases to extend that were answered with [`Renewal::Busy`] while another transaction had the write lock. The next commit
+/// of this handle extends them, before other processes find them expired.
+#[derive(Debug, Default)]
+pub(crate) struct PutOff(Lock<Vec<RenewLease>>);
+
+impl PutOff {
+    /// Adds renewals, which replace those of the same jobs.
+    pub(crate) fn add(&self, renewals: Vec<RenewLease>) {
+        let mut put_off = self.0.lock();
+        put_off.retain(|earlier| renewals.iter().all(|renewal| renewal.job != earlier.job));
+        put_off.extend(renewals);
+    }
+
+    pub(crate) fn all(&self) -> Vec<RenewLease> {
+        self.0.lock().clone()
+    }
+
+    pub(crate) fn take(&self) -> Vec<RenewLease> {
+        std::mem::take(&mut *self.0.lock())
+    }
+
+    /// These have been committed.
+    pub(crate) fn committed(&self, renewals: &[RenewLease]) {
+        let same = |one: &RenewLease, other: &RenewLease| one.job == other.job && one.fence == other.fence;
+        self.0
+            .lock()
+            .retain(|put_off| !renewals.iter().any(|renewal| same(renewal, put_off)));
     }
 }
 

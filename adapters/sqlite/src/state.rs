@@ -330,6 +330,17 @@ impl StateAdapter for SqliteState {
     async fn commit(&self, mut transaction: SqliteTransaction) -> Result<(), StateError> {
         self.inner.core.check_file()?;
         transaction.look_for_logs()?;
+        let put_off = self.inner.core.put_off.all();
+        if !put_off.is_empty() {
+            // The transaction has kept these renewals waiting. After the commit a sweep of another process could be first.
+            // If they fail, they are tried again after it.
+            let renewed = claim::renew(&mut Db::Lent(&mut transaction), &self.inner.core, &put_off).await;
+            transaction.commit().await?;
+            if renewed.is_ok() {
+                self.inner.core.put_off.committed(&put_off);
+            }
+            return Ok(());
+        }
         transaction.commit().await
     }
 

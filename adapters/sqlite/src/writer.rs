@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queuert::adapter::RenewLease;
 use queuert::{StateError, StateErrorKind};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteTransactionManager};
 use sqlx::{Connection, SqlSafeStr, SqliteConnection};
@@ -70,9 +69,6 @@ pub(crate) struct Writer {
     lock_timeout: Duration,
     queue: mpsc::UnboundedReceiver<(Request, Instant)>,
     waiting: VecDeque<Waiting>,
-    /// Leases to extend that were answered with [`Renewal::Busy`](queuert::adapter::Renewal::Busy) while the lock was
-    /// somebody's. They are extended first when it is free again, before others find them expired.
-    put_off: Vec<RenewLease>,
 }
 
 /// Pauses before the lock is asked for again, each time for longer.
@@ -101,15 +97,15 @@ impl Writer {
             lock_timeout: plan.lock_timeout,
             queue,
             waiting: VecDeque::new(),
-            put_off: Vec::new(),
         }
     }
 
     /// Ends when the last handle has gone, or the store is closed.
     pub(crate) async fn run(mut self) {
         loop {
-            if !self.put_off.is_empty() {
-                let request = Request::Renew(std::mem::take(&mut self.put_off), None);
+            let put_off = self.core.put_off.take();
+            if !put_off.is_empty() {
+                let request = Request::Renew(put_off, None);
                 let since = Instant::now();
                 self.waiting.push_front(Waiting { request, since });
             }
@@ -156,11 +152,7 @@ impl Writer {
         for mut waiting in std::mem::take(&mut self.waiting) {
             waiting.request.put_off();
             match waiting.request {
-                Request::Renew(renewals, _) => {
-                    let again = |put_off: &RenewLease| renewals.iter().any(|renewal| renewal.job == put_off.job);
-                    self.put_off.retain(|put_off| !again(put_off));
-                    self.put_off.extend(renewals);
-                }
+                Request::Renew(renewals, _) => self.core.put_off.add(renewals),
                 request => self.waiting.push_back(Waiting { request, ..waiting }),
             }
         }
