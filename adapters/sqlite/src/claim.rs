@@ -113,6 +113,9 @@ impl Round<'_> {
         let admitted = |found: &Row<'_>| {
             let job = row::claimed(found, *now, lease)?;
             *bytes = bytes.saturating_add(job.job.input.as_str().len());
+            if job.blockers > 0 {
+                *bytes = bytes.saturating_add(claim.outputs.expected(job.job.type_name.as_str()));
+            }
             *full = !claim.admits(*read, *bytes);
             *read += 1;
             Ok((!*full).then_some(job))
