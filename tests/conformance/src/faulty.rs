@@ -1,6 +1,6 @@
 //! A state adapter that counts the calls of another one and fails on demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -177,6 +177,7 @@ struct Plan {
     next: BTreeMap<Verb, Vec<(Fault, StateErrorKind)>>,
     always: BTreeMap<Verb, Fault>,
     refused: BTreeMap<JobId, StateErrorKind>,
+    locked: BTreeSet<JobId>,
     bursts: Option<Bursts>,
 }
 
@@ -253,6 +254,11 @@ impl Faults {
         self.lock().refused.insert(job, kind);
     }
 
+    /// Answers every settlement of this job as if another transaction had it locked, until [`heal`](Self::heal).
+    pub fn lock_job(&self, job: JobId) {
+        self.lock().locked.insert(job);
+    }
+
     /// Makes all verbs of workers fail until [`heal`](Self::heal), as a store does that is down.
     pub fn take_down(&self, fault: Fault) {
         for verb in Verb::OF_WORKERS {
@@ -284,6 +290,7 @@ impl Faults {
         plan.next.clear();
         plan.always.clear();
         plan.refused.clear();
+        plan.locked.clear();
         plan.bursts = None;
     }
 
@@ -439,7 +446,18 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
             if let Some(kind) = refused {
                 return Err(StateError::new(kind, "made to fail: a row cannot be written"));
             }
-            self.inner.settle_jobs(within, settlements).await
+            let is_locked = |settlement: &Settlement| self.faults.lock().locked.contains(&settlement.job);
+            let locked: Vec<bool> = settlements.iter().map(is_locked).collect();
+            if !locked.contains(&true) {
+                return self.inner.settle_jobs(within, settlements).await;
+            }
+            let free = settlements.iter().zip(&locked).filter(|(_, locked)| !**locked);
+            let free: Vec<Settlement> = free.map(|(settlement, _)| settlement.clone()).collect();
+            let mut settled = self.inner.settle_jobs(within, &free).await?.into_iter();
+            let answers = locked
+                .iter()
+                .map(|locked| if *locked { Some(Settled::Busy) } else { settled.next() });
+            Ok(answers.flatten().collect())
         };
         self.call(Verb::SettleJobs, settlements.len(), call).await
     }
