@@ -96,6 +96,9 @@ pub enum AttemptOutcome {
         error: String,
         /// How long until the retry, where the library chose it.
         retry_in: Option<Duration>,
+        /// Whether the store failed it, as in an outage, and not the processor: a call to the store failed in a way that may
+        /// pass, and the processor returned that error, or the worker could not commit.
+        by_store: bool,
     },
     /// It failed, and the job is dead.
     Died {

@@ -158,7 +158,7 @@ pub(crate) fn log(event: &Event, limit: &LogLimit) {
             attempt,
             outcome,
             duration,
-        } => log_end(attempt, outcome, *duration),
+        } => log_end(attempt, outcome, *duration, limit),
         Event::LeaseRenewed { attempt, until } => about_attempt!(trace, attempt, %until, "lease renewed"),
         Event::LeaseLost { attempt, reason } => match reason {
             AbortReason::TakenByAnotherWorker | AbortReason::Error => {
@@ -180,7 +180,12 @@ pub(crate) fn log(event: &Event, limit: &LogLimit) {
                 );
             }
         }
-        Event::MaintenanceFinding { finding: text, .. } | Event::Advice { advice: text } => {
+        Event::MaintenanceFinding { finding: text, .. } => {
+            if let Some(lines) = limit.finding(text) {
+                warn!(target: "queuert", lines_left_out = lines.left_out, "{text}");
+            }
+        }
+        Event::Advice { advice: text } => {
             if let Some(lines) = limit.advice(text) {
                 warn!(target: "queuert", lines_left_out = lines.left_out, "{text}");
             }
@@ -201,7 +206,7 @@ pub(crate) fn log(event: &Event, limit: &LogLimit) {
     }
 }
 
-fn log_end(attempt: &AttemptInfo, outcome: &AttemptOutcome, duration: std::time::Duration) {
+fn log_end(attempt: &AttemptInfo, outcome: &AttemptOutcome, duration: std::time::Duration, limit: &LogLimit) {
     match outcome {
         AttemptOutcome::Finished => about_attempt!(debug, attempt, ?duration, "attempt finished"),
         AttemptOutcome::Continued { next_type, .. } => {
@@ -213,13 +218,26 @@ fn log_end(attempt: &AttemptInfo, outcome: &AttemptOutcome, duration: std::time:
                 "attempt continued"
             );
         }
-        AttemptOutcome::Failed { error, retry_in } => {
+        AttemptOutcome::Failed {
+            error,
+            retry_in,
+            by_store,
+        } => {
+            // A failure of the processor has its line each time. An outage fails every job in hand.
+            let lines_left_out = match by_store {
+                true => match limit.attempt_failed(error) {
+                    Some(lines) => lines.left_out,
+                    None => return,
+                },
+                false => None,
+            };
             about_attempt!(
                 warn,
                 attempt,
                 ?duration,
                 ?retry_in,
                 error = error.as_str(),
+                lines_left_out,
                 "attempt failed"
             );
         }

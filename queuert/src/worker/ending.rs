@@ -199,6 +199,7 @@ impl<S: StateAdapter> Attempt<S> {
         let ended = AttemptOutcome::Failed {
             error: report,
             retry_in,
+            by_store: std::panic::catch_unwind(AssertUnwindSafe(|| error.is_of_store())).unwrap_or(false),
         };
         (outcome, ended)
     }
@@ -225,7 +226,8 @@ impl<S: StateAdapter> Attempt<S> {
             Err(error) => {
                 let ended = error.kind() == StateErrorKind::TransactionEnded;
                 let report = report(&error);
-                let error = JobError::from(format!("the transaction could not be committed: {report}"));
+                let message = format!("the transaction could not be committed: {report}");
+                let error = JobError::from(StateError::new(error.kind(), message));
                 if ended {
                     // Not committed, and no answer was lost.
                     return self.fail(&error);
