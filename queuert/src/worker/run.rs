@@ -327,7 +327,7 @@ impl<S: StateAdapter> Running<S> {
         };
         let hub = attempt.shared.client().hub();
         // It ends before the adapter's, which it is a part of.
-        logged.end(|| match outcome {
+        logged.end(outcome, || match outcome {
             AttemptOutcome::Finished | AttemptOutcome::Continued { .. } | AttemptOutcome::Snoozed => {
                 hub.emit_often(ended);
             }
