@@ -455,11 +455,16 @@ impl Watch {
                     Ok(())
                 }
                 Ok(()) => Ok(()),
-                Err(_) => match Self::start(&shared.state).await {
+                Err(lost) => match Self::start(&shared.state).await {
                     // Listening again first, then everybody looks.
                     Ok(again) => {
                         self = again;
-                        shared.lock().hub.resync();
+                        let subscribers = shared.lock();
+                        if !failing {
+                            // It is over already, but it has happened, and notices may have been lost.
+                            subscribers.hub.fail(&lost.to_string().into());
+                        }
+                        subscribers.hub.resync();
                         Ok(())
                     }
                     Err(error) => Err(error),
