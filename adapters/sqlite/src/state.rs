@@ -13,6 +13,7 @@ use queuert::adapter::{
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, SqliteConnection};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -23,7 +24,7 @@ use crate::error::translate;
 use crate::group::{Request, Task};
 use crate::migrate::{self, Migration};
 use crate::options::SqliteOptions;
-use crate::queue::Queue;
+use crate::queue::{Queue, no_runtime};
 use crate::transaction::SqliteTransaction;
 use crate::{claim, create, operate, presence, query, settle, transaction};
 
@@ -232,6 +233,9 @@ impl SqliteState {
         };
         let core = Arc::clone(&self.inner.core);
         core.check_file()?;
+        if Handle::try_current().is_err() {
+            return Err(no_runtime());
+        }
         // A task, because a caller that is polled once and kept would keep the connection from the others. It goes with
         // the caller.
         let mut reading = JoinSet::new();

@@ -12,7 +12,7 @@ use queuert::adapter::{
     ClaimJobs, ClaimType, NewChain, NewJob, NotifyAdapter, ReapLeases, ReapType, RenewLease, Renewal, StateAdapter,
     Topic, Wake,
 };
-use queuert::{Fence, JobId, Payload, RetryPolicy, WorkerId};
+use queuert::{Fence, JobId, Payload, RetryPolicy, StateErrorKind, WorkerId};
 use queuert_sqlite::{SqliteNotify, SqliteState};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, Executor, SqliteConnection};
@@ -162,6 +162,24 @@ fn a_transaction_that_is_dropped_on_a_runtime_that_stands_still_is_rolled_back()
             everything_works(&state, 21).await;
         });
     }
+}
+
+/// Its runtime lives and is not driven, as that of a program that only enters it for some calls.
+#[test]
+fn a_call_outside_of_any_runtime_is_an_error_and_waits_for_none() {
+    let directory = TempDir::new().unwrap();
+    let still = single();
+    let state = still.block_on(opened(&directory.path().join("app.db"), false));
+    still.block_on(everything_works(&state, 1));
+    let write = state.create_chains(None, &[chain(11)]).now_or_never();
+    let begin = state.begin().now_or_never().map(|begun| begun.map(drop));
+    let read = state.get_jobs(None, &[id(1)]).now_or_never();
+    for answer in [write.map(|done| done.map(drop)), begin, read.map(|done| done.map(drop))] {
+        let error = answer.expect("it is answered at once").unwrap_err();
+        assert_eq!(error.kind(), StateErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains("runtime.block_on"), "{error}");
+    }
+    still.block_on(everything_works(&state, 21));
 }
 
 #[test]
