@@ -72,9 +72,9 @@ const ENDS: [(&str, bool); 7] = [
     ("COMMIT; BEGIN IMMEDIATE", false),
 ];
 
-/// Some tens of milliseconds.
+/// Some milliseconds.
 const SLOW: &str = "SELECT 1 WHERE 0 = (WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted \
-                    WHERE n < 300000) SELECT max(n) FROM counted)";
+                    WHERE n < 50000) SELECT max(n) FROM counted)";
 
 const AGEING_STEP: Duration = Duration::from_millis(200);
 
