@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use queuert::__task::Lock;
 use queuert::JobStatus;
 use queuert_sqlite::{Client, SqliteState};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -60,7 +61,7 @@ pub(crate) async fn run(plan: Plan) -> Result<bool> {
         directory: directory.clone(),
     };
     let broken = torture.run(plan.kills).await?;
-    let heard = std::mem::take(&mut *torture.heard.lock().unwrap_or_else(PoisonError::into_inner));
+    let heard = std::mem::take(&mut *torture.heard.lock());
     let reaped = heard.iter().filter(|line| line.starts_with("reaped ")).count();
     println!("taken over {reaped} attempts whose processes were dead or frozen, when their leases had expired");
     // Whoever is frozen may hold the lock, and its own calls do not come back in time.
@@ -93,7 +94,7 @@ struct Torture {
     processes: Vec<Process>,
     births: u64,
     /// What the processes said.
-    heard: Arc<Mutex<Vec<String>>>,
+    heard: Arc<Lock<Vec<String>>>,
     directory: PathBuf,
 }
 
@@ -201,7 +202,7 @@ impl Torture {
             let mut lines = BufReader::new(output).lines();
             tokio::spawn(async move {
                 while let Ok(Some(line)) = lines.next_line().await {
-                    heard.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                    heard.lock().push(line);
                 }
             });
         }
