@@ -201,6 +201,7 @@ const HOLDS_NONE: &[(&str, &[&str])] = &[
             "BlockerReference",
             "ChainQuery",
             "ClaimJobs",
+            "BlockerOutputs",
             "ClaimType",
             "DeleteChains",
             "ExpiredChain",
