@@ -128,7 +128,7 @@ impl<S: StateAdapter> Shared<S> {
             lease: self.lease.duration,
         };
         let state = self.client().state();
-        let renewed = state.renew_leases(Some(&mut *transaction), &[renewal]).await;
+        let renewed = state.renew_leases(Some(transaction.opened()), &[renewal]).await;
         let renewed = transaction.end_change(renewed.map_err(Error::State))?;
         Ok(match renewed.first() {
             Some(Renewal::Renewed(until)) => Some((now, *until)),
@@ -470,11 +470,11 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
             .middlewares
             .closing(&self.shared.info, &mut transaction)
             .await?;
-        transaction.check()?;
+        transaction.check().await?;
         let held = self
             .client()
             .state()
-            .hold_lease(&mut transaction, self.id(), self.shared.fence)
+            .hold_lease(transaction.opened(), self.id(), self.shared.fence)
             .await;
         let held = transaction.end_change(held.map_err(Error::State))?;
         if let Err(reason) = held {

@@ -200,6 +200,7 @@ impl<S: StateAdapter> Attempt<S> {
         let ended = AttemptOutcome::Failed {
             error: report,
             retry_in,
+            by_store: std::panic::catch_unwind(AssertUnwindSafe(|| error.is_of_store())).unwrap_or(false),
         };
         (outcome, ended)
     }
@@ -212,7 +213,7 @@ impl<S: StateAdapter> Attempt<S> {
         transaction: Box<WrittenTransaction<S>>,
     ) -> Way<S> {
         let (transaction, _open) = transaction.into_parts();
-        let (inner, effects, usable) = transaction.into_parts();
+        let (inner, effects, usable) = transaction.into_parts().await;
         if let Err(unusable) = usable {
             // Not committed, and no answer was lost. The end of the attempt would meet its locks before the rollback.
             let _ = contained(runtime.client.state().rollback(inner)).await;
@@ -226,7 +227,8 @@ impl<S: StateAdapter> Attempt<S> {
             Err(error) => {
                 let ended = error.kind() == StateErrorKind::TransactionEnded;
                 let report = report(&error);
-                let error = JobError::from(format!("the transaction could not be committed: {report}"));
+                let message = format!("the transaction could not be committed: {report}");
+                let error = JobError::from(StateError::new(error.kind(), message));
                 if ended {
                     // Not committed, and no answer was lost.
                     return self.fail(&error);

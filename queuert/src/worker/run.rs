@@ -102,9 +102,13 @@ pub(crate) const STEPS_IN_A_TURN: u32 = 8;
 
 /// How many bytes a claimed job brings: its input, and the outputs of the chains that it waited for.
 pub(crate) fn payload_bytes(job: &JobRecord, blockers: &[ChainRecord]) -> usize {
-    let outputs = blockers.iter().filter_map(|chain| chain.output.as_ref());
-    let outputs: usize = outputs.map(|output| output.as_str().len()).sum();
-    job.input.as_str().len() + outputs
+    job.input.as_str().len() + output_bytes(blockers)
+}
+
+/// How many bytes the outputs of chains have.
+pub(crate) fn output_bytes(chains: &[ChainRecord]) -> usize {
+    let outputs = chains.iter().filter_map(|chain| chain.output.as_ref());
+    outputs.map(|output| output.as_str().len()).sum()
 }
 
 impl<S: StateAdapter> Payloads for Attempt<S> {
@@ -323,7 +327,7 @@ impl<S: StateAdapter> Running<S> {
         };
         let hub = attempt.shared.client().hub();
         // It ends before the adapter's, which it is a part of.
-        logged.end(|| match outcome {
+        logged.end(outcome, || match outcome {
             AttemptOutcome::Finished | AttemptOutcome::Continued { .. } | AttemptOutcome::Snoozed => {
                 hub.emit_often(ended);
             }

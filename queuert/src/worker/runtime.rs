@@ -15,15 +15,16 @@ use super::advice::Advice;
 use super::behind::{Behind, OddJob};
 use super::flights::Flights;
 use super::health::HealthKeeper;
-use super::line::{Bounds, Line};
+use super::line::{BYTES_AHEAD, Bounds, Line};
 use super::middleware::Middlewares;
 use super::processor::ErasedProcessor;
-use super::run::Attempt;
+use super::run::{Attempt, output_bytes};
 use super::settler::SettleQueue;
 use super::values::Values;
 use crate::__task::Lock;
 use crate::adapter::{
-    ClaimJobs, ClaimType, Claimed, ClaimedJob, Demand, Notice, ReapType, RenewLease, Renewal, StateAdapter,
+    BlockerOutputs, ClaimJobs, ClaimType, Claimed, ClaimedJob, Demand, Notice, ReapType, RenewLease, Renewal,
+    StateAdapter,
 };
 use crate::client::Client;
 use crate::effects::Effects;
@@ -118,6 +119,8 @@ pub(crate) struct Runtime<S: StateAdapter> {
     /// What is to be settled. It belongs to the runtime, so that a settler that is begun anew finds what was sent before.
     pub(crate) settlements: SettleQueue<S>,
     claim_types: Vec<ClaimType>,
+    /// How large the outputs were that jobs had waited for.
+    outputs: Lock<BlockerOutputs>,
 }
 
 impl<S: StateAdapter> Deref for Runtime<S> {
@@ -164,6 +167,8 @@ impl<S: StateAdapter> Runtime<S> {
             odd_jobs: Lock::default(),
             settlements: SettleQueue::new(),
             claim_types,
+            // More than may wait: until the first jobs of a type show how large they are, workers get one each.
+            outputs: Lock::new(BlockerOutputs::unknown(BYTES_AHEAD)),
             settings,
         }
     }
@@ -171,10 +176,31 @@ impl<S: StateAdapter> Runtime<S> {
     /// Claims up to `limit` jobs within the bounds, and tells the keeper of health how that went.
     pub(crate) async fn claim(&self, limit: usize, bounds: Bounds, fence: Fence) -> Result<Claimed, StateError> {
         let claim = ClaimJobs::new(self.claim_types.clone(), limit, self.worker.clone(), fence);
-        let claim = claim.within_bytes(bounds.at_least, bounds.bytes);
+        let claim = claim
+            .within_bytes(bounds.at_least, bounds.bytes)
+            .expecting(self.outputs.lock().clone());
         let result = contained(self.client.state().claim_jobs(&claim)).await;
         self.heard_from_store("claim", &result);
+        if let Ok(claimed) = &result {
+            self.note_outputs(&claimed.jobs);
+        }
         result
+    }
+
+    /// Notes how large the outputs are that these jobs have waited for: those of one type by the largest.
+    fn note_outputs(&self, jobs: &[ClaimedJob]) {
+        let mut largest: BTreeMap<&TypeName, usize> = BTreeMap::new();
+        for claimed in jobs.iter().filter(|claimed| !claimed.blockers.is_empty()) {
+            let bytes = output_bytes(&claimed.blockers);
+            let of_type = largest.entry(&claimed.job.type_name).or_default();
+            *of_type = bytes.max(*of_type);
+        }
+        if !largest.is_empty() {
+            let mut outputs = self.outputs.lock();
+            for (type_name, bytes) in largest {
+                outputs.note(type_name, bytes);
+            }
+        }
     }
 
     /// What a claim has taken that was not answered, and since when it is surely this process's. Its leases are renewed,

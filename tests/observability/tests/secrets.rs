@@ -203,6 +203,7 @@ const HOLDS_NONE: &[(&str, &[&str])] = &[
             "BlockerReference",
             "ChainQuery",
             "ClaimJobs",
+            "BlockerOutputs",
             "ClaimType",
             "DeleteChains",
             "ExpiredChain",

@@ -465,8 +465,9 @@ pub(crate) struct Ending<T>(Arc<Line<T>>);
 
 impl<T> Drop for Ending<T> {
     fn drop(&mut self) {
-        self.0.ending.fetch_sub(1, Ordering::SeqCst);
-        if self.0.strict() {
+        let ending = self.0.ending.fetch_sub(1, Ordering::SeqCst) - 1;
+        // Not after the job that was given back, whose release is an end too: the worker would claim it again at once.
+        if self.0.strict() && ending == 0 {
             self.0.state().gave_back = false;
         }
         if self.0.hungry.load(Ordering::SeqCst) {

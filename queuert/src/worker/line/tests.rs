@@ -271,7 +271,11 @@ async fn a_single_worker_gives_its_next_job_back_once_if_its_last_end_takes_long
     line.push(vec![1], false);
     tokio::time::sleep_until(line.look_first().unwrap()).await;
     assert_eq!(line.take_impatient(false), [1]);
+    // The write of the job that goes back counts as an end, too.
+    let released = line.ending();
     assert_eq!(line.demand().now_or_never(), None, "it claims no other meanwhile");
+    drop(released);
+    assert_eq!(line.demand().now_or_never(), None, "nor the same one again");
     drop(ending);
     assert!(member.next().now_or_never().is_none());
     assert_eq!(line.demand().await, 1, "and one when the end is written");
