@@ -56,7 +56,7 @@ struct Committed {
     jobs: BTreeMap<JobId, StoredJob>,
     entries: BTreeMap<String, String>,
     /// Whether a transaction is open. A flag, and no fair lock: a fair lock would give the turn to the caller that has waited
-    /// longest, also if its future is kept and nobody polls it.
+    /// longest, also if its future is kept and not polled.
     writing: bool,
     /// The earliest time that the open transaction has read: it creates no job that is older.
     writing_since: Option<Timestamp>,

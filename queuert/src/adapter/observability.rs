@@ -58,7 +58,7 @@ impl ObservabilityAdapter for () {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// Through a bounded queue, on a thread of their own, in order. An adapter that blocks keeps nobody waiting; if it
+    /// Through a bounded queue, on a thread of their own, in order. An adapter that blocks holds up no work; if it
     /// is too slow for long, it misses events and is told how many ([`Event::EventsMissed`]).
     Queued,
     /// At once, on the thread that does the work: for adapters that never block.
@@ -134,7 +134,7 @@ pub enum Commit {
 }
 
 /// A span about a write, which is held until that is committed. Dropped without `committed`, it was rolled back, or
-/// refused: then nobody may hear of it.
+/// refused: then the adapter must not report it.
 pub trait CommitSpan: Send + Sync {
     /// The W3C trace context to store with the job.
     fn trace_context(&self) -> Option<String> {
@@ -155,7 +155,7 @@ pub struct AttemptStart<'a> {
     pub attempt: &'a AttemptInfo,
     /// Its job.
     pub job: &'a JobRecord,
-    /// The chains that the job waited for, with the trace context of whoever started them.
+    /// The chains that the job waited for, with the trace context of the caller that started each.
     pub blockers: &'a [ChainRecord],
 }
 

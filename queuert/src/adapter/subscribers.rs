@@ -250,3 +250,87 @@ impl Subscribers {
         jobs.chain(chains).chain(self.leases.values())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use uuid::Uuid;
+
+    use super::super::notify::Wake;
+    use super::*;
+
+    fn chain(number: u128) -> ChainId {
+        ChainId::from_uuid(Uuid::from_u128(number))
+    }
+
+    fn woken(subscription: &mut Subscription) -> Option<Wake> {
+        match pin!(subscription.recv()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(wake) => Some(wake.expect("the subscribers are there")),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn other_processes_are_told_of_the_jobs_that_this_one_does_not_take() {
+        let mut subscribers = Subscribers::new();
+        let demand = Demand::new(2);
+        let topic = Topic::Jobs {
+            types: vec!["mail".into()],
+            demand: demand.clone(),
+        };
+        let (_, _subscription) = subscribers.add(topic, drop);
+        let jobs = |count| Notice::JobsAvailable {
+            type_name: "mail".into(),
+            count,
+        };
+        assert!(subscribers.has_workers() && subscribers.has_idle_workers());
+        assert_eq!(subscribers.tell(&jobs(1)), None);
+        assert_eq!(subscribers.tell(&jobs(3)), Some(jobs(2)));
+        assert!(!subscribers.has_idle_workers());
+        demand.set(1);
+        assert_eq!(subscribers.offer(&"mail".into(), 5), 1);
+        assert_eq!(subscribers.offer(&"page".into(), 5), 0);
+        let ended = Notice::ChainEnded(chain(1));
+        assert_eq!(
+            subscribers.tell(&ended),
+            Some(ended.clone()),
+            "others may wait for it too"
+        );
+    }
+
+    #[test]
+    fn a_chain_that_was_found_and_is_missing_has_ended() {
+        // What the store says of the chain, and whether its subscriber is told each time.
+        for answers in [
+            &[(Some(true), false), (Some(false), true)][..],
+            &[(None, false), (Some(true), false), (None, true)],
+            &[(None, false), (None, false)],
+        ] {
+            let mut subscribers = Subscribers::new();
+            let (_, mut subscription) = subscribers.add(Topic::Chain(chain(1)), drop);
+            let (_, mut other) = subscribers.add(Topic::Chain(chain(2)), drop);
+            for (open, told) in answers {
+                subscribers.found_chain(chain(1), *open);
+                let ended = Wake::Notice(Notice::ChainEnded(chain(1)));
+                assert_eq!(woken(&mut subscription), told.then_some(ended), "{answers:?}");
+            }
+            assert_eq!(woken(&mut other), None);
+        }
+    }
+
+    #[test]
+    fn all_are_told_to_look_or_why_nothing_comes_until_they_are_gone() {
+        let mut subscribers = Subscribers::new();
+        let mut named = None;
+        let (_, mut leases) = subscribers.add(Topic::Leases, |subscriber| named = Some(subscriber));
+        subscribers.fail(&"down".into());
+        subscribers.resync();
+        assert_eq!(woken(&mut leases), Some(Wake::Failed("down".into())));
+        assert_eq!(woken(&mut leases), Some(Wake::Resync));
+        subscribers.remove(&named.expect("the guard was made"));
+        assert!(subscribers.is_empty());
+    }
+}

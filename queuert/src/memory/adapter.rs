@@ -37,7 +37,7 @@ impl StateAdapter for MemoryState {
         let mut inner = self.lock();
         let Inner { store, locks, .. } = &mut *inner;
         store.apply(overlay, self.clock().now());
-        // In the same critical section, so that nobody finds what was committed still locked.
+        // In the same critical section, so that no caller finds a committed chain still locked.
         locks.end(transaction.id, &held);
         // The transaction takes the lock once more when it goes.
         drop(inner);

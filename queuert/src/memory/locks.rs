@@ -1,4 +1,4 @@
-//! Who holds what until its transaction ends, who waits for whom, and why that never becomes a circle.
+//! The locks of transactions, and the waits between them: a wait that would close a circle is refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Locks {
         id
     }
 
-    /// Forgets a transaction and wakes whoever waits for it, in the order in which they came.
+    /// Forgets a transaction and wakes the callers that wait for it, in the order in which they came.
     pub(super) fn end(&mut self, transaction: TransactionId, held: &[Key]) {
         for key in held {
             self.owners.remove(key);
@@ -104,7 +104,7 @@ impl Locks {
             .find(|owner| Some(*owner) != caller)
     }
 
-    /// Takes keys that nobody else holds.
+    /// Takes keys that no other transaction holds.
     pub(super) fn acquire(&mut self, keys: Vec<Key>, transaction: TransactionId, held: &mut Vec<Key>) {
         for key in keys {
             if self.owners.insert(key.clone(), transaction).is_none() {

@@ -1,6 +1,6 @@
 //! State and notify adapters that live in this process: for tests, examples and work that may be lost with it.
 //!
-//! [`MemoryState`] has the full semantics of a database: transactions that nobody sees until they commit, savepoints,
+//! [`MemoryState`] has the full semantics of a database: transactions that no other caller sees until they commit, savepoints,
 //! locks with deadlock detection, one clock. It keeps payloads as text, never by reference, so what cannot be
 //! serialised shows here first. [`InProcessNotify`] wakes about as many workers as there are new jobs.
 //!
@@ -196,7 +196,7 @@ impl MemoryState {
             None => (None, None, None),
         };
         let mut view = View { store, overlay, now };
-        // A verb that runs by itself needs no locks when nobody holds any: the usual case, and the hot one.
+        // A verb that runs by itself needs no locks while no transaction holds any: the usual case, and the hot one.
         if caller.is_some() || !locks.is_empty() {
             let mut keys = keys(&view);
             keys.sort_unstable();
@@ -284,7 +284,7 @@ enum Step<T> {
     },
 }
 
-/// The caller's entry in the graph of who waits for whom; gone when the wait is over or given up.
+/// The caller's entry in the graph of waiting transactions; gone when the wait is over or given up.
 struct WaitEntry {
     state: MemoryState,
     caller: TransactionId,

@@ -148,7 +148,7 @@ mod tests {
         let mut workers = workers(&notify, &[1, 0, 1, 1, 1]).await;
         notify.announce(&[available(2)]).await.unwrap();
         assert_eq!(told(&mut workers), [1, 0, 1, 0, 0]);
-        // Those who were told have no demand left until they say so; the others are next.
+        // The subscribers that were told have no demand left until they set it again; the others are next.
         notify.announce(&[available(9)]).await.unwrap();
         assert_eq!(told(&mut workers), [0, 0, 0, 1, 1]);
         notify.announce(&[available(1)]).await.unwrap();

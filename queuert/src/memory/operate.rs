@@ -49,7 +49,7 @@ pub(super) fn cancel(view: &mut View<'_>, chains: &[ChainId]) -> Result<Vec<Stop
     Ok(stopped.collect())
 }
 
-/// The chains; their blockers, so that none ends unseen; and their keys, so that nobody starts a chain with one.
+/// The chains; their blockers, so that none ends unseen; and their keys, so that no other transaction starts a chain with one.
 pub(super) fn retry_keys(view: &View<'_>, chains: &[ChainId]) -> Vec<Key> {
     let mut keys: Vec<_> = view.chain_keys(chains).collect();
     for chain in chains {

@@ -1,4 +1,4 @@
-//! What a transaction has changed and nobody else sees.
+//! The changes of a transaction, which no other transaction sees.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

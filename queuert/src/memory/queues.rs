@@ -20,7 +20,7 @@ pub(super) struct Queues {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// By rank. A job may be here before its time if the clock was set back; whoever takes it looks.
+    /// By rank. A job may be here before its time if the clock was set back: `take_due` checks the time.
     due: BTreeSet<(i64, JobId)>,
     /// By time. Kept apart, so that jobs due later never lie in the way of a claim.
     later: BTreeSet<(Timestamp, JobId)>,

@@ -18,7 +18,7 @@ pub enum Sabotage {
     /// of its successor.
     NoFencing,
     /// Whether the other blockers of a dependant have completed is decided before the dependant is locked: two
-    /// overlapping completions both miss each other, and nobody unblocks it.
+    /// overlapping completions both miss each other, and neither unblocks it.
     UnblockRace,
 }
 

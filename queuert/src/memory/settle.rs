@@ -230,7 +230,7 @@ fn blocked_by<'a>(view: &'a View<'_>, chain: ChainId) -> impl Iterator<Item = &'
         .filter(|row| row.job.status == JobStatus::Blocked)
 }
 
-/// Makes the jobs pending whose last blocker this was. All of them are locked, so nobody else decides about them.
+/// Makes the jobs pending whose last blocker this was. All of them are locked, so no other transaction decides about them.
 fn unblock(view: &mut View<'_>, chain: ChainId, mut stale: Option<&mut StaleCompletions>) -> Vec<UnblockedJob> {
     if let Some(stale) = &mut stale {
         stale.completed.insert(chain);

@@ -141,7 +141,7 @@ impl Store {
         assert_eq!(self.keys.all_entries(), keyed);
     }
 
-    /// Makes the changes of a transaction the truth. Its locks guarantee that nobody changed these rows meanwhile.
+    /// Makes the changes of a transaction the truth. Its locks guarantee that no other transaction has changed these rows.
     pub(super) fn apply(&mut self, overlay: Overlay, now: Timestamp) {
         for (id, change) in overlay.rows {
             self.remove(id);

@@ -101,7 +101,7 @@ pub(super) async fn retry<R: Records>(
     work: &mut Work<'_, R>,
     ids: &[ChainId],
 ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
-    // The chains; their blockers, so that none ends unseen; and their keys, so that nobody starts a chain with one.
+    // The chains; their blockers, so that none ends unseen; and their keys, so that no other transaction starts a chain with one.
     let (chains, blockers) = loop {
         let chains = work.chains(ids).await?;
         let latest = ids.iter().filter_map(|id| chains.latest(*id));

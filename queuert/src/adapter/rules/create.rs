@@ -350,8 +350,10 @@ mod tests {
             })
         };
         let taken = |job: u128| Some(Refusal::IdTaken(id(job)));
-        // Ids with their blockers, ids that the store has; the refusal.
-        let cases: [(&[(u128, &[u128])], &[u128], Option<Refusal>); 10] = [
+        // Ids with their blockers.
+        type Items<'a> = &'a [(u128, &'a [u128])];
+        // The call, ids that the store has; the refusal.
+        let cases: [(Items<'_>, &[u128], Option<Refusal>); 10] = [
             (&[(1, &[]), (2, &[])], &[], None),
             (&[(1, &[]), (2, &[])], &[2], taken(2)),
             (&[(1, &[]), (2, &[])], &[1, 2], taken(1)),

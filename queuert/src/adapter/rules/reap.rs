@@ -123,7 +123,7 @@ impl ReapType {
 pub struct ReapedJob {
     /// The job, as it is now: pending or dead.
     pub job: JobRecord,
-    /// Who had it.
+    /// The worker that had it.
     pub owner: WorkerId,
     /// Until when the lease would have lasted: in the past, unless its owner died.
     pub expired_at: Timestamp,
@@ -135,7 +135,7 @@ pub struct ReapedJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReapCause {
-    /// Nobody had renewed it in time.
+    /// Its owner had not renewed it in time.
     LeaseExpired,
     /// The process of its owner is known to have died.
     OwnerDied,

@@ -43,7 +43,7 @@ use crate::worker::AbortReason;
 /// [`claim_jobs`](Self::claim_jobs) and [`reap_leases`](Self::reap_leases) skip what is locked,
 /// [`renew_leases`](Self::renew_leases) reports it as [`Renewal::Busy`], and [`settle_jobs`](Self::settle_jobs) without
 /// a transaction as [`Settled::Busy`]. (A store with one writer at a time may let them wait for their turn, but not the
-/// renewals: while a transaction has the turn nobody can take a job, so they are [`Renewal::Busy`].)
+/// renewals: while a transaction has the turn no other caller can take a job, so they are [`Renewal::Busy`].)
 /// What another transaction has not committed does not exist and is not waited for, except where it would make a second
 /// job with one id or a second chain with one deduplication key. Rolling back to a savepoint may keep locks. A deadlock
 /// is a [`Conflict`](crate::StateErrorKind::Conflict), never a hang.
@@ -61,8 +61,8 @@ use crate::worker::AbortReason;
 /// wanted to write, and the attempt has failed. Everything else (no connection, no right, a read-only or full store) is
 /// another kind: workers try again, with growing pauses, until the store takes what they have to write.
 ///
-/// **Fan-in.** A job is blocked while at least one of its blocker chains has not completed. Whoever completes the last
-/// one makes it pending, exactly once, in the same transaction, with `scheduled_at` raised to now. Because both the
+/// **Fan-in.** A job is blocked while at least one of its blocker chains has not completed. The verb that completes the
+/// last one makes it pending, exactly once, in the same transaction, with `scheduled_at` raised to now. Because both the
 /// creation of a dependant and the end of a blocker lock the blocker's chain, either the end sees the dependant or
 /// the dependant sees the end.
 ///

@@ -46,7 +46,7 @@ pub struct ChainQuery {
     pub types: Option<Vec<TypeName>>,
     /// Chains in these statuses.
     pub statuses: Option<Vec<JobStatus>>,
-    /// Only chains that are nobody's blocker.
+    /// Only chains that no job has as blocker.
     pub roots_only: bool,
     /// Created at or after.
     pub created_from: Option<Timestamp>,

@@ -6,7 +6,7 @@ use super::settle::UnblockedJob;
 use crate::id::{ChainId, WorkerId};
 use crate::job::TypeName;
 
-/// Who offers to do a piece of upkeep.
+/// The workers that offer to do a piece of upkeep.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Maintain {
