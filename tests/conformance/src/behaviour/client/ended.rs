@@ -77,7 +77,12 @@ pub async fn nothing_is_written_behind_an_abandoned_statement_that_ends_the_tran
                         let many = client.start_many([Count { number: 2 }, Count { number: 3 }]);
                         many.within(&mut tx).await.map(drop)
                     }
-                    "savepoint" => tx.savepoint(async |_| Ok::<_, Error>(())).await,
+                    "savepoint" => {
+                        tx.savepoint(async |tx: &mut Transaction<_>| {
+                            client.start(Count { number: 4 }).within(tx).await.map(drop)
+                        })
+                        .await
+                    }
                     "finish" => match client.open::<Greet>(&chain).within(&mut tx).await {
                         Ok(open) => open.finish("by hand".to_owned()).await,
                         Err(error) => Err(error),
