@@ -116,7 +116,7 @@ impl StateFixture for File {
         self.options().open(path).await.expect("the file can be opened again")
     }
 
-    /// The locks go with the last handle, as they do with a process; `tests/torture` kills real ones.
+    /// The locks go with the last handle, as they do with a process; `tests/recovery` kills real ones.
     async fn kill(&self, twin: SqliteState) {
         drop(twin);
     }
