@@ -7,7 +7,7 @@
 //! `Client::new(adapter::open())` is a client on it. `tests/conformance.rs` runs the contract of all adapters on it, and the
 //! behaviour of client and workers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use queuert::adapter::{AGEING_STEP, Find, General, Records, StoredJob};
 use queuert::memory::MemoryClock;
-use queuert::{JobId, StateError, StateErrorKind, Timestamp};
+use queuert::{ChainId, JobId, StateError, StateErrorKind, Timestamp};
 use tokio::sync::Notify;
 
 /// The adapter.
@@ -54,6 +54,8 @@ struct Shared {
 #[derive(Default)]
 struct Committed {
     jobs: BTreeMap<JobId, StoredJob>,
+    /// The jobs of each chain: without it, every look at a chain would be a look at all jobs.
+    chains: BTreeMap<ChainId, BTreeSet<JobId>>,
     entries: BTreeMap<String, String>,
     /// Whether a transaction is open. A flag, and no fair lock: a fair lock would give the turn to the caller that has waited
     /// longest, also if its future is kept and not polled.
@@ -112,10 +114,7 @@ impl Records for MapRecords {
         let Changes { jobs, entries } = std::mem::take(&mut transaction.changes);
         let mut committed = self.0.lock();
         for (id, change) in jobs {
-            match change {
-                Some(stored) => committed.jobs.insert(id, stored),
-                None => committed.jobs.remove(&id),
-            };
+            committed.change(id, change);
         }
         committed.entries.extend(entries);
         Ok(())
@@ -160,6 +159,17 @@ impl Records for MapRecords {
             };
             return Ok(ids.iter().filter_map(job).cloned().collect());
         }
+        if let Find::Chains(chains) = find {
+            let chains: BTreeSet<&ChainId> = chains.iter().collect();
+            let ids = chains
+                .into_iter()
+                .filter_map(|chain| committed.chains.get(chain))
+                .flatten();
+            let unchanged = ids.filter(|id| !own.jobs.contains_key(id));
+            let jobs = unchanged.filter_map(|id| committed.jobs.get(id));
+            let changed = own.jobs.values().flatten().filter(|stored| find.matches(stored));
+            return Ok(jobs.chain(changed).cloned().collect());
+        }
         let unchanged = committed.jobs.iter().filter(|(id, _)| !own.jobs.contains_key(id));
         let jobs = unchanged.map(|(_, stored)| stored).chain(own.jobs.values().flatten());
         Ok(jobs.filter(|stored| find.matches(stored)).cloned().collect())
@@ -198,6 +208,24 @@ impl MapRecords {
     /// Reads a committed entry of the application's own data.
     pub fn entry(&self, key: &str) -> Option<String> {
         self.0.lock().entries.get(key).cloned()
+    }
+}
+
+impl Committed {
+    /// Writes a job, or deletes it.
+    fn change(&mut self, id: JobId, change: Option<StoredJob>) {
+        let chain = change.as_ref().map(|stored| stored.job.chain_id);
+        let before = match change {
+            Some(stored) => self.jobs.insert(id, stored),
+            None => self.jobs.remove(&id),
+        };
+        if let Some(chain) = chain {
+            self.chains.entry(chain).or_default().insert(id);
+        } else if let Some(before) = before
+            && let Some(jobs) = self.chains.get_mut(&before.job.chain_id)
+        {
+            jobs.remove(&id);
+        }
     }
 }
 

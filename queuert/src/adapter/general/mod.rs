@@ -75,12 +75,13 @@ impl<R: Records> Scope<'_, R> {
     }
 }
 
-/// Runs the function of a verb in the caller's transaction, or in one of its own.
+/// Runs the function of a verb in the caller's transaction, or in one of its own. Boxed, because these futures are large, and
+/// a worker holds several of them inside one another.
 macro_rules! in_scope {
     ($self:ident, $within:expr, |$work:ident| $answer:expr) => {{
         let mut scope = $self.open($within).await?;
         let mut $work = scope.work(&$self.records).await?;
-        let answer = $answer.await?;
+        let answer = Box::pin($answer).await?;
         $work.write().await?;
         $self.close(scope).await?;
         Ok(answer)
@@ -145,7 +146,7 @@ impl<R: Records> StateAdapter for General<R> {
         };
         let mut scope = Scope::Own(transaction);
         let mut work = scope.work(&self.records).await?;
-        let answer = claim::renew(&mut work, renewals).await?;
+        let answer = Box::pin(claim::renew(&mut work, renewals)).await?;
         work.write().await?;
         self.close(scope).await?;
         Ok(answer)
