@@ -7,12 +7,12 @@ use queuert::adapter::AGEING_STEP;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
-use crate::connect;
+use crate::connection::connect;
+use crate::connection::url;
 use crate::error::misconfigured;
 use crate::migrate::check_name;
-use crate::retention::Retention;
 use crate::state::PostgresState;
-use crate::url;
+use crate::upkeep::Retention;
 
 /// Settings of a [`PostgresState`], made with [`PostgresState::options`].
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@ use sqlx::postgres::PgRow;
 use sqlx::{Decode, Postgres, Row};
 use uuid::Uuid;
 
-use crate::core::Core;
+use crate::connection::session::Session;
 use crate::error::{corrupt, translate};
-use crate::session::Session;
-use crate::types::{Names, nameless};
+use crate::store::Store;
+use crate::type_ids::{Names, nameless};
 
 /// Where the state of job `j` is: one row, whichever table it is in. `j` must stand before it in the `FROM` list. All but
 /// that of a completed job have the number of the type, as the job has it, so that damage to one of the two is noticed.
@@ -44,7 +44,7 @@ pub(crate) const JOB_COLUMNS: usize = 33;
 
 /// Which table holds the state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Place {
+pub(crate) enum Table {
     Ready,
     Later,
     Waiting,
@@ -53,7 +53,7 @@ pub(crate) enum Place {
     Stopped,
 }
 
-impl Place {
+impl Table {
     pub(crate) const ALL: [Self; 6] = [
         Self::Ready,
         Self::Later,
@@ -63,7 +63,7 @@ impl Place {
         Self::Stopped,
     ];
 
-    pub(crate) const fn table(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::Later => "later",
@@ -99,14 +99,14 @@ pub(crate) struct StoredJob {
     pub(crate) job: JobRecord,
     /// That of its state, if it has one. A job that is moved stays in the queue that it was in, whatever became of its row of
     /// `job`: a processor of another type must never be given it.
-    pub(crate) type_number: i32,
-    pub(crate) chain_type_number: i32,
+    pub(crate) type_id: i32,
+    pub(crate) chain_type_id: i32,
     pub(crate) chain_created_at: Timestamp,
     /// Whether its chain was started with a deduplication key.
     pub(crate) keyed: bool,
     /// How many chains it was created to wait for.
     pub(crate) blockers: u32,
-    pub(crate) place: Place,
+    pub(crate) table: Table,
     /// Whether some job has its chain as blocker. Of a completed job: whether the chain went on, which is the same for
     /// everyone who asks.
     pub(crate) awaited: bool,
@@ -252,9 +252,15 @@ impl<'r> Columns<'r> {
 }
 
 /// Decodes rows that begin with the columns of [`JOB`].
-pub(crate) async fn jobs(session: &mut Session<'_>, core: &Core, rows: &[PgRow]) -> Result<Vec<StoredJob>, StateError> {
-    core.name_types(session, numbers(rows, [1, 3, JOB_COLUMNS - 1])).await?;
-    let mut names = Names::new(core);
+pub(crate) async fn jobs(
+    session: &mut Session<'_>,
+    store: &Store,
+    rows: &[PgRow],
+) -> Result<Vec<StoredJob>, StateError> {
+    store
+        .name_types(session, numbers(rows, [1, 3, JOB_COLUMNS - 1]))
+        .await?;
+    let mut names = Names::new(store);
     rows.iter().map(|row| job(&mut names, row)).collect()
 }
 
@@ -271,20 +277,20 @@ fn numbers(rows: &[PgRow], columns: [usize; 3]) -> Vec<i32> {
 fn job(names: &mut Names<'_>, row: &PgRow) -> Result<StoredJob, StateError> {
     let id = JobId::from_uuid(get(row, 0)?);
     let mut columns = Columns::of(row);
-    let place = match get::<Option<i32>>(row, 27)? {
-        Some(number) => Place::from_number(number).ok_or_else(|| {
+    let table = match get::<Option<i32>>(row, 27)? {
+        Some(number) => Table::from_number(number).ok_or_else(|| {
             corrupt(format!(
-                "the statement gave job {id} a place that does not exist: {number}"
+                "the statement named a table for job {id} that does not exist: {number}"
             ))
         })?,
         // Only reads by id find such a job, and it is only shown.
         None => {
             columns.without_state();
-            Place::Stopped
+            Table::Stopped
         }
     };
-    let (number, chain_type_number): (i32, i32) = (columns.get(1, "type_id"), columns.get(3, "chain_type_id"));
-    let type_number = columns.get::<Option<i32>>(JOB_COLUMNS - 1, "type_id").unwrap_or(number);
+    let (number, chain_type_id): (i32, i32) = (columns.get(1, "type_id"), columns.get(3, "chain_type_id"));
+    let type_id = columns.get::<Option<i32>>(JOB_COLUMNS - 1, "type_id").unwrap_or(number);
     let lease = columns.get::<Option<Uuid>>(22, "fence").map(|fence| Lease {
         owner: WorkerId::new(columns.get::<&str>(20, "owner")),
         until: columns.time(21, "leased_until"),
@@ -293,7 +299,7 @@ fn job(names: &mut Names<'_>, row: &PgRow) -> Result<StoredJob, StateError> {
     let mut stored = StoredJob {
         job: JobRecord {
             id,
-            type_name: columns.queue_name(names, 1, JOB_COLUMNS - 1, place.quoted()),
+            type_name: columns.queue_name(names, 1, JOB_COLUMNS - 1, table.quoted()),
             chain_id: ChainId::from_uuid(columns.get(2, "chain_id")),
             chain_type: columns.type_name(names, 3, "chain_type_id"),
             chain_index: columns.small(4, "chain_index"),
@@ -315,17 +321,17 @@ fn job(names: &mut Names<'_>, row: &PgRow) -> Result<StoredJob, StateError> {
             trace_context: columns.get(24, "trace_context"),
             unreadable: None,
         },
-        type_number,
-        chain_type_number,
+        type_id,
+        chain_type_id,
         keyed: columns.get(25, "keyed"),
         blockers: columns.small(26, "blockers"),
-        place,
+        table,
         awaited: columns.get(28, "awaited"),
         settled_fence: columns.get(29, "settled_fence"),
         chain_created_at: columns.time(30, "chain_created_at"),
         remaining: columns.get(31, "remaining"),
     };
-    columns.compare_chain_type(stored.job.chain_index, number, chain_type_number);
+    columns.compare_chain_type(stored.job.chain_index, number, chain_type_id);
     stored.job.unreadable = columns.problem();
     Ok(stored)
 }
@@ -346,11 +352,11 @@ pub(crate) const CHAIN_COLUMNS: usize = 17;
 /// Decodes rows that begin with the columns of [`CHAIN`].
 pub(crate) async fn chains(
     session: &mut Session<'_>,
-    core: &Core,
+    store: &Store,
     rows: &[PgRow],
 ) -> Result<Vec<ChainRecord>, StateError> {
-    core.name_types(session, numbers(rows, [1, 6, 15])).await?;
-    let mut names = Names::new(core);
+    store.name_types(session, numbers(rows, [1, 6, 15])).await?;
+    let mut names = Names::new(store);
     rows.iter().map(|row| chain(&mut names, row)).collect()
 }
 

@@ -9,10 +9,10 @@ use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::connect::{Access, Mode};
+use crate::connection::budget::Borrowed;
+use crate::connection::connect::{Access, Mode};
+use crate::connection::session::Session;
 use crate::error::{misconfigured, translate};
-use crate::lanes::Lent;
-use crate::session::Session;
 
 /// Sets the mark of a transaction in which the library writes for the caller. It goes with the transaction, however that
 /// ends: a `COMMIT` or `ROLLBACK` of the caller's, of which neither sqlx nor this library hears, takes it away.
@@ -64,7 +64,7 @@ pub(crate) fn undo_shielded(connection: &mut PgConnection) {
 
 /// An open transaction. Dereferences to sqlx's connection; dropped, it rolls back.
 pub struct PostgresTransaction {
-    inner: Lent,
+    inner: Borrowed,
     /// Whether calls of the schema's functions are kept prepared.
     prepared_calls: bool,
     /// Whether the last statement was one of the library's own, and went well.
@@ -73,7 +73,7 @@ pub struct PostgresTransaction {
 
 impl PostgresTransaction {
     pub(crate) async fn begin(access: &Access) -> Result<Self, StateError> {
-        let mut inner = access.lanes.pass().await.map_err(translate)?;
+        let mut inner = access.budget.for_transaction().await.map_err(translate)?;
         let prepared_calls = access.mode() == Mode::Own;
         inner.begin(access.begin_for_caller()).await.map_err(translate)?;
         Ok(Self {
@@ -154,41 +154,41 @@ impl fmt::Debug for PostgresTransaction {
     }
 }
 
-/// A connection on which a verb runs by itself. Dropped before [`finish`](Self::finish), it has done nothing, unless
+/// A connection on which a verb runs by itself. Dropped before [`commit`](Self::commit), it has done nothing, unless
 /// the verb is a single statement that was sent.
 #[derive(Debug)]
 pub(crate) struct Work {
-    connection: Lent,
+    connection: Borrowed,
     /// Whether statements are kept prepared on the connection.
     prepared: bool,
 }
 
 impl Work {
-    /// For a verb of one statement, which commits by itself. Of the workers, as is [`atomic`](Self::atomic).
-    pub(crate) async fn single(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.enter().await, false).await
+    /// For a verb of one statement, which commits by itself. Of the workers, as is [`transaction`](Self::transaction).
+    pub(crate) async fn statement(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_worker().await, false).await
     }
 
     /// The same for renewals, which wait for no connection that somebody else has.
-    pub(crate) async fn renewing(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.renew().await, false).await
+    pub(crate) async fn renewal(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_renewal().await, false).await
     }
 
     /// For a verb of several statements.
-    pub(crate) async fn atomic(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.enter().await, true).await
+    pub(crate) async fn transaction(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_worker().await, true).await
     }
 
     /// The same for what the client was asked for.
-    pub(crate) async fn single_for_client(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.visit().await, false).await
+    pub(crate) async fn statement_for_client(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_client().await, false).await
     }
 
-    pub(crate) async fn atomic_for_client(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.visit().await, true).await
+    pub(crate) async fn transaction_for_client(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_client().await, true).await
     }
 
-    async fn on(access: &Access, lent: Result<Lent, sqlx::Error>, atomic: bool) -> Result<Self, StateError> {
+    async fn on(access: &Access, lent: Result<Borrowed, sqlx::Error>, atomic: bool) -> Result<Self, StateError> {
         let mut connection = lent.map_err(translate)?;
         let prepared = access.mode() == Mode::Own;
         if atomic || !prepared {
@@ -202,14 +202,14 @@ impl Work {
     }
 
     /// Makes it last.
-    pub(crate) async fn finish(mut self) -> Result<(), StateError> {
+    pub(crate) async fn commit(mut self) -> Result<(), StateError> {
         self.connection.commit().await.map_err(translate)?;
         self.connection.leave();
         Ok(())
     }
 
     /// Undoes it, where it can be undone, and waits until its locks are gone.
-    pub(crate) async fn undo(mut self) -> Result<(), StateError> {
+    pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
         self.connection.rollback().await.map_err(translate)?;
         self.connection.leave();
         Ok(())

@@ -1,0 +1,148 @@
+//! Locking many chains at once, with none of them held while another is waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use queuert::{ChainId, JobId, StateError};
+use uuid::Uuid;
+
+use crate::connection::session::{Session, query};
+use crate::locks::Locked;
+use crate::row;
+use crate::store::Store;
+
+/// How often all locks are let go because one of them was held by somebody else. Where so many are contended, they are
+/// waited for in order of id instead, and a deadlock with a transaction that goes another way is for Postgres to find.
+const MANY_ROUNDS: usize = 30;
+
+/// Which chains a verb locks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scope<'a> {
+    /// These.
+    Chains(&'a [ChainId]),
+    /// These, and the chains that their latest jobs have as blockers.
+    WithBlockers(&'a [ChainId]),
+    /// These, the blockers of all their jobs, and so on.
+    Cascade(&'a [ChainId]),
+    /// These, the chains for which they wait or would wait if they were retried, and so on.
+    Way(&'a [ChainId]),
+}
+
+impl Scope<'_> {
+    /// The chains in order: those given, each once, then what the scope adds, one level after the other. Whether they
+    /// exist is not looked at, but what does not exist adds nothing.
+    pub(crate) async fn chains(self, session: &mut Session<'_>, store: &Store) -> Result<Vec<ChainId>, StateError> {
+        let (given, edges) = match self {
+            Self::Chains(given) => (given, None),
+            Self::WithBlockers(given) => (given, Some(store.render(&blockers_of_latest()))),
+            Self::Cascade(given) => (given, Some(store.render(BLOCKERS_OF_ALL))),
+            Self::Way(given) => (given, Some(store.sql.way.clone())),
+        };
+        let mut seen = BTreeSet::new();
+        let mut chains: Vec<ChainId> = given.iter().copied().filter(|chain| seen.insert(*chain)).collect();
+        let Some(edges) = edges else {
+            return Ok(chains);
+        };
+        let mut level = 0;
+        while level < chains.len() {
+            let ids: Vec<Uuid> = chains[level..].iter().map(|chain| chain.as_uuid()).collect();
+            level = chains.len();
+            for found in session.fetch(query(&edges).bind(ids)).await? {
+                let chain = ChainId::from_uuid(row::get(&found, 0)?);
+                if seen.insert(chain) {
+                    chains.push(chain);
+                }
+            }
+            if let Self::WithBlockers(_) | Self::Way(_) = self {
+                break;
+            }
+        }
+        Ok(chains)
+    }
+
+    /// Whether what is in it may have changed until the locks were granted.
+    fn grows(self) -> bool {
+        !matches!(self, Self::Chains(_))
+    }
+}
+
+/// $1 chains. Their blockers, in the order of the chains, then of their jobs and positions.
+const BLOCKERS_OF_ALL: &str = "SELECT b.chain_id FROM unnest($1::uuid[]) WITH ORDINALITY AS c(id, place) \
+     CROSS JOIN LATERAL (SELECT f.id, 0 AS chain_index FROM {schema}.job AS f WHERE f.id = c.id AND f.chain_index = 0 \
+     UNION ALL SELECT n.id, n.chain_index FROM {schema}.job AS n WHERE n.chain_id = c.id AND n.chain_index > 0 OFFSET 0) AS j \
+     CROSS JOIN LATERAL (SELECT b.chain_id, b.position FROM {schema}.blocker AS b WHERE b.job_id = j.id OFFSET 0) AS b \
+     ORDER BY c.place, j.chain_index, b.position";
+
+/// The same of the latest jobs only.
+fn blockers_of_latest() -> String {
+    let latest = crate::statements::LATEST_ID;
+    format!(
+        "SELECT b.chain_id FROM unnest($1::uuid[]) WITH ORDINALITY AS c(id, place) \
+         CROSS JOIN LATERAL (SELECT {latest} AS id OFFSET 0) AS j \
+         CROSS JOIN LATERAL (SELECT b.chain_id, b.position FROM {{schema}}.blocker AS b WHERE b.job_id = j.id OFFSET 0) AS b \
+         ORDER BY c.place, b.position"
+    )
+}
+
+/// Locks the chains of a scope, and returns them in the order of [`Scope::chains`].
+///
+/// An end locks a chain and then those that wait for it, a continuation a chain and then those that it will wait for, so
+/// there is no order of many locks that suits everybody. Hence the call waits for one chain at a time, and holds none of
+/// the others meanwhile: it lets them go, waits for the one, and tries for the rest again. Where the session does not
+/// wait and a chain is busy, the answer says so.
+pub(crate) async fn lock(
+    session: &mut Session<'_>,
+    store: &Store,
+    scope: Scope<'_>,
+) -> Result<(Vec<ChainId>, Locked), StateError> {
+    // A session that does not wait needs no care, nor does one that waits for one chain only.
+    let careless = !session.waits || (!scope.grows() && scope.chains(session, store).await?.len() < 2);
+    let rounds = if careless { 0 } else { MANY_ROUNDS };
+    let mut contended = None;
+    for _ in 0..rounds {
+        session.execute(query(&store.sql.lock_savepoint)).await?;
+        if let Some(chain) = contended {
+            store.lock_chains(session, [chain]).await?;
+        }
+        let chains = scope.chains(session, store).await?;
+        let locked = try_lock(session, store, &chains).await?;
+        contended = locked.busy.iter().min().copied();
+        // A chain that went on before its lock was granted may have other blockers now.
+        if contended.is_none() && (!scope.grows() || scope.chains(session, store).await? == chains) {
+            session.execute(query(&store.sql.release_lock_savepoint)).await?;
+            return Ok((chains, locked));
+        }
+        session.execute(query(&store.sql.undo_lock_savepoint)).await?;
+        session.execute(query(&store.sql.release_lock_savepoint)).await?;
+    }
+    loop {
+        let chains = scope.chains(session, store).await?;
+        let locked = store.lock_chains(session, chains.iter().copied()).await?;
+        if !locked.busy.is_empty() || !scope.grows() || scope.chains(session, store).await? == chains {
+            return Ok((chains, locked));
+        }
+    }
+}
+
+/// Locks what nobody else has locked.
+async fn try_lock(session: &mut Session<'_>, store: &Store, chains: &[ChainId]) -> Result<Locked, StateError> {
+    let waits = std::mem::replace(&mut session.waits, false);
+    let locked = store.lock_chains(session, chains.iter().copied()).await;
+    session.waits = waits;
+    locked
+}
+
+/// The chains of jobs that exist.
+pub(crate) async fn chains_of(
+    session: &mut Session<'_>,
+    store: &Store,
+    jobs: &[JobId],
+) -> Result<BTreeMap<JobId, ChainId>, StateError> {
+    let search = store.render("SELECT id, chain_id FROM {schema}.job WHERE id = ANY ($1::uuid[])");
+    let ids: Vec<Uuid> = jobs.iter().map(|job| job.as_uuid()).collect();
+    let mut chains = BTreeMap::new();
+    for found in session.fetch(query(&search).bind(ids)).await? {
+        let chain = ChainId::from_uuid(row::get(&found, 1)?);
+        chains.insert(JobId::from_uuid(row::get(&found, 0)?), chain);
+    }
+    Ok(chains)
+}

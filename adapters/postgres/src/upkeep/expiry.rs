@@ -1,0 +1,276 @@
+//! Deleting chains that ended long ago, a batch at a time, oldest first.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use queuert::adapter::ExpiredChain;
+use queuert::{ChainId, StateError, StateErrorKind, Timestamp, TypeName};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::connection::connect::Access;
+use crate::connection::session::{Session, query};
+use crate::row;
+use crate::store::Store;
+use crate::transaction::Work;
+use crate::upkeep::Retention;
+use crate::upkeep::elect;
+use crate::verbs::operate::delete::{erase, references};
+
+/// Chains per transaction.
+const BATCH: i64 = 500;
+/// How long one turn may go on.
+const TURN: Duration = Duration::from_secs(1);
+/// From the end of one sweep over all types to the next: a tenth of the shortest age, within these bounds.
+const SOONEST: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(60);
+
+/// A lock that is not there by then is somebody else's, who is not to be held up by old chains.
+const PATIENCE: &str = "SET LOCAL lock_timeout = '200ms'";
+
+/// Numbers in the table of what has stopped.
+const DEAD: i16 = 4;
+const CANCELLED: i16 = 5;
+
+/// $1 chain type, $2 the end of the time in which chains are old enough, $3 and $4 where the last page ended. The next
+/// page of chains that were created before $2: the last job of each, and whether its end is old enough too.
+const COMPLETED_PAGE: &str = "SELECT r.id, r.chain_created_at, r.ended_at < $2 FROM {schema}.result AS r \
+     WHERE r.final AND r.chain_type_id = $1::integer AND r.chain_created_at < $2::bigint \
+     AND r.chain_created_at >= $3::bigint AND (r.chain_created_at, r.id) > ($3::bigint, $4::uuid) \
+     ORDER BY r.chain_created_at, r.id LIMIT {batch}";
+
+/// The same of chains that stopped in the way of $5.
+const STOPPED_PAGE: &str = "SELECT s.id, s.chain_created_at, s.ended_at < $2 FROM {schema}.stopped AS s \
+     WHERE s.status = $5::smallint AND s.chain_type_id = $1::integer AND s.chain_created_at < $2::bigint \
+     AND s.chain_created_at >= $3::bigint AND (s.chain_created_at, s.id) > ($3::bigint, $4::uuid) \
+     ORDER BY s.chain_created_at, s.id LIMIT {batch}";
+
+/// $1 last jobs of completed chains. Their chains, locked, unless somebody else has them locked.
+const LOCK_COMPLETED: &str = "SELECT j.chain_id, j.keyed FROM {schema}.result AS r \
+     JOIN {schema}.job AS j ON j.id = r.id WHERE r.id = ANY ($1::uuid[]) AND r.final FOR UPDATE OF r SKIP LOCKED";
+
+/// $1 last jobs of chains that stopped before $2 in the way of $3, which may have been retried since they were found.
+const LOCK_STOPPED: &str = "SELECT j.chain_id, j.keyed FROM {schema}.stopped AS s JOIN {schema}.job AS j ON j.id = s.id \
+     WHERE s.id = ANY ($1::uuid[]) AND s.ended_at < $2::bigint AND s.status = $3::smallint FOR UPDATE OF s SKIP LOCKED";
+
+/// Where the sweeps over old chains are.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeps {
+    /// What is left of this one.
+    runs: VecDeque<Run>,
+    ended: Option<Instant>,
+}
+
+/// Chains of one type that ended in one way.
+#[derive(Clone, Debug)]
+struct Run {
+    type_name: TypeName,
+    type_id: i32,
+    /// `None`: completed.
+    stopped: Option<i16>,
+    before: i64,
+    /// The end of the last page.
+    after: (i64, Uuid),
+}
+
+/// What came of a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    deleted: Vec<ExpiredChain>,
+    more: bool,
+}
+
+impl Swept {
+    /// Adds what was deleted, and says whether there is more to do.
+    pub(crate) fn add_to(self, deleted: &mut Vec<ExpiredChain>) -> bool {
+        deleted.extend(self.deleted);
+        self.more
+    }
+}
+
+impl Sweeps {
+    pub(crate) async fn run(
+        &mut self,
+        retention: &Retention,
+        store: &Store,
+        access: &Access,
+        worker: &str,
+        now: Timestamp,
+    ) -> Result<Swept, StateError> {
+        let mut swept = Swept::default();
+        let Some(shortest) = retention.shortest() else {
+            return Ok(swept);
+        };
+        if self.runs.is_empty() {
+            let pause = (shortest / 10).clamp(SOONEST, LATEST);
+            if self.ended.is_some_and(|ended| ended.elapsed() < pause) {
+                return Ok(swept);
+            }
+            self.runs = plan(retention, store, access, now).await?;
+        }
+        let begun = Instant::now();
+        while let Some(run) = self.runs.front_mut() {
+            if begun.elapsed() >= TURN {
+                swept.more = true;
+                return Ok(swept);
+            }
+            match delete_page(run, store, access, worker).await {
+                Ok(Page::Next(deleted)) => swept.deleted.extend(deleted),
+                Ok(Page::Last(deleted)) => {
+                    swept.deleted.extend(deleted);
+                    self.runs.pop_front();
+                }
+                // What has been deleted must be told; the failure will come again if it lasts.
+                Err(_) if !swept.deleted.is_empty() => {
+                    swept.more = true;
+                    return Ok(swept);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.ended = Some(Instant::now());
+        Ok(swept)
+    }
+}
+
+async fn plan(
+    retention: &Retention,
+    store: &Store,
+    access: &Access,
+    now: Timestamp,
+) -> Result<VecDeque<Run>, StateError> {
+    let mut work = Work::statement(access).await?;
+    let types = store.all_types(&mut work.session()).await?;
+    work.commit().await?;
+    let mut runs = VecDeque::new();
+    for type_id in types {
+        let Some(type_name) = store.type_ids.name(type_id) else {
+            continue;
+        };
+        let Some(age) = retention.age(&type_name) else {
+            continue;
+        };
+        let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+        for stopped in [None, Some(CANCELLED), Some(DEAD)] {
+            if stopped == Some(DEAD) && !retention.deletes_dead() {
+                continue;
+            }
+            runs.push_back(Run {
+                type_name: type_name.clone(),
+                type_id,
+                stopped,
+                before: now.as_micros().saturating_sub(age),
+                after: (i64::MIN, Uuid::nil()),
+            });
+        }
+    }
+    Ok(runs)
+}
+
+/// A page, with what was deleted of it.
+enum Page {
+    Next(Vec<ExpiredChain>),
+    Last(Vec<ExpiredChain>),
+}
+
+async fn delete_page(run: &mut Run, store: &Store, access: &Access, worker: &str) -> Result<Page, StateError> {
+    let mut work = Work::statement(access).await?;
+    let found = read_page(&mut work.session(), store, run).await?;
+    work.commit().await?;
+    let Some((last, _)) = found.last() else {
+        return Ok(Page::Last(Vec::new()));
+    };
+    let (last, full) = (*last, found.len() >= usize::try_from(BATCH).unwrap_or(usize::MAX));
+    let old: Vec<Uuid> = found.iter().filter(|(_, old)| *old).map(|((_, id), _)| *id).collect();
+    let mut deleted = Vec::new();
+    if !old.is_empty() {
+        let mut work = Work::transaction(access).await?;
+        match delete_chains(&mut work.session(), store, run, worker, old).await {
+            Ok(chains) => {
+                work.commit().await?;
+                let expired = |id| ExpiredChain {
+                    id: ChainId::from_uuid(id),
+                    type_name: run.type_name.clone(),
+                };
+                deleted.extend(chains.into_iter().map(expired));
+            }
+            // Somebody is in the way; there will be another sweep.
+            Err(error) if error.kind() == StateErrorKind::Conflict => work.rollback().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    run.after = last;
+    Ok(match full {
+        true => Page::Next(deleted),
+        false => Page::Last(deleted),
+    })
+}
+
+/// The next page: where each chain stands in the order, and whether it ended long enough ago.
+async fn read_page(
+    session: &mut Session<'_>,
+    store: &Store,
+    run: &Run,
+) -> Result<Vec<((i64, Uuid), bool)>, StateError> {
+    let text = match run.stopped {
+        None => COMPLETED_PAGE,
+        Some(_) => STOPPED_PAGE,
+    };
+    let (created_at, id) = run.after;
+    let mut page = query(&store.render(&text.replace("{batch}", &BATCH.to_string())))
+        .bind(run.type_id)
+        .bind(run.before)
+        .bind(created_at)
+        .bind(id);
+    if let Some(status) = run.stopped {
+        page = page.bind(status);
+    }
+    let mut found = Vec::new();
+    for row in &session.fetch(page).await? {
+        found.push(((row::get(row, 1)?, row::get(row, 0)?), row::get(row, 2)?));
+    }
+    Ok(found)
+}
+
+/// Deletes what nobody has locked or refers to, if the upkeep is still this worker's.
+async fn delete_chains(
+    session: &mut Session<'_>,
+    store: &Store,
+    run: &Run,
+    worker: &str,
+    last_jobs: Vec<Uuid>,
+) -> Result<Vec<Uuid>, StateError> {
+    if elect(session, store, worker).await?.is_none() {
+        return Ok(Vec::new());
+    }
+    session.execute(query(&store.render(PATIENCE))).await?;
+    let lock = match run.stopped {
+        None => query(&store.render(LOCK_COMPLETED)).bind(last_jobs),
+        Some(status) => query(&store.render(LOCK_STOPPED))
+            .bind(last_jobs)
+            .bind(run.before)
+            .bind(status),
+    };
+    let mut chains: Vec<Uuid> = Vec::new();
+    let mut keyed = false;
+    for found in &session.fetch(lock).await? {
+        chains.push(row::get(found, 0)?);
+        keyed |= row::get::<bool>(found, 1)?;
+    }
+    // One that stays may refer to another one, which then stays too.
+    while !chains.is_empty() {
+        let referenced: HashSet<Uuid> = references(session, store, &chains)
+            .await?
+            .iter()
+            .map(|reference| reference.chain.as_uuid())
+            .collect();
+        if referenced.is_empty() {
+            break;
+        }
+        chains.retain(|chain| !referenced.contains(chain));
+    }
+    if !chains.is_empty() {
+        erase(session, store, &chains, keyed).await?;
+    }
+    Ok(chains)
+}

@@ -1,0 +1,186 @@
+//! Upkeep by the workers themselves: who does it, and in which order.
+
+mod check;
+mod expiry;
+mod retention;
+mod vacuum;
+
+use std::time::Duration;
+
+use queuert::adapter::{Maintain, Maintained};
+use queuert::{StateError, Timestamp};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+pub use retention::Retention;
+
+use crate::connection::connect::Access;
+use crate::connection::session::{Session, query};
+use crate::row;
+use crate::store::Store;
+use crate::transaction::Work;
+use crate::upkeep::check::Check;
+use crate::upkeep::expiry::Sweeps;
+use crate::upkeep::vacuum::Vacuums;
+
+/// How long the upkeep is somebody's after they last asked for it. Longer than a worker lets one call run.
+const LEASE: Duration = Duration::from_secs(60);
+/// Until the next turn: while tables fill up with dead rows, and otherwise.
+const BUSY: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(15);
+/// How often a process looks whether the database still has the types that it knows. Whoever meets one that is lost adds it
+/// at once; this is for those that nobody meets.
+const TYPES: Duration = Duration::from_secs(60);
+/// When there are more chains to delete, or more rows to check.
+const MORE_TO_DELETE: Duration = Duration::from_millis(200);
+const MORE_TO_CHECK: Duration = Duration::from_secs(1);
+/// Those who are not elected ask again when the lease could be over, within these bounds.
+const SOONEST: Duration = Duration::from_secs(1);
+
+/// $1 worker, $2 duration of the lease. Makes it the worker's, or keeps it so, unless somebody else has it; and locks
+/// the row until the transaction ends. Returns the time, and when all rows were last checked.
+const ELECT: &str = "UPDATE {schema}.maintainer SET owner = $1, leased_until = {now} + $2::bigint \
+     WHERE single = (SELECT m.single FROM {schema}.maintainer AS m \
+     WHERE m.single AND (m.owner = $1 OR m.leased_until <= {now}) FOR UPDATE SKIP LOCKED) RETURNING {now}, checked_at";
+
+/// The rest of the lease; nothing if there is no row, as after somebody has emptied all tables.
+const REST: &str = "SELECT m.leased_until - {now} FROM {schema}.maintainer AS m WHERE m.single";
+
+const ADD_ROW: &str = "INSERT INTO {schema}.maintainer (leased_until, checked_at, single, owner) \
+     VALUES (0, 0, true, '') ON CONFLICT DO NOTHING";
+
+/// $1 worker. All rows have been checked.
+const CHECKED: &str = "UPDATE {schema}.maintainer SET checked_at = {now} \
+     WHERE single = (SELECT m.single FROM {schema}.maintainer AS m WHERE m.single AND m.owner = $1 FOR UPDATE SKIP LOCKED)";
+
+/// What a process remembers between two turns. Losing it costs some work, and nothing else.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    /// The schema's name, not quoted.
+    schema: String,
+    retention: Retention,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    types_seen: Option<Instant>,
+    vacuums: Vacuums,
+    sweeps: Sweeps,
+    check: Option<Check>,
+}
+
+impl Memory {
+    /// What was remembered is old when this process is elected again.
+    fn forget(&mut self) {
+        self.vacuums.forget();
+        self.sweeps = Sweeps::default();
+        self.check = None;
+    }
+}
+
+/// The election of a worker, renewed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term {
+    pub(crate) now: Timestamp,
+    pub(crate) checked_at: Timestamp,
+}
+
+impl Upkeep {
+    pub(crate) fn new(schema: &str, retention: Retention) -> Self {
+        Self {
+            schema: schema.to_owned(),
+            retention,
+            memory: Mutex::default(),
+        }
+    }
+
+    pub(crate) async fn run(
+        &self,
+        store: &Store,
+        access: &Access,
+        maintain: &Maintain,
+    ) -> Result<Maintained, StateError> {
+        // Other workers of this process are at it.
+        let Ok(mut memory) = self.memory.try_lock() else {
+            return Ok(again_in(IDLE));
+        };
+        if memory.types_seen.is_none_or(|seen| seen.elapsed() >= TYPES) {
+            Box::pin(store.refresh_types(access)).await?;
+            memory.types_seen = Some(Instant::now());
+        }
+        let worker = maintain.worker.as_str();
+        let mut work = Work::statement(access).await?;
+        let term = elect(&mut work.session(), store, worker).await?;
+        let Some(term) = term else {
+            let rest = rest(&mut work.session(), store).await?;
+            work.commit().await?;
+            memory.forget();
+            let mut done = again_in(rest.clamp(SOONEST, LEASE));
+            done.findings.extend(store.lost.finding());
+            return Ok(done);
+        };
+        work.commit().await?;
+
+        let mut done = again_in(IDLE);
+        if memory
+            .vacuums
+            .run(&self.schema, store, access, &mut done.findings)
+            .await?
+        {
+            done.again_in = Some(BUSY);
+        }
+        let sweep = memory.sweeps.run(&self.retention, store, access, worker, term.now);
+        if sweep.await?.add_to(&mut done.deleted) {
+            done.again_in = Some(MORE_TO_DELETE);
+        }
+        let check = memory.check.take().or_else(|| Check::due(term));
+        if let Some(mut check) = check {
+            if check.run(store, access, worker, &mut done.unblocked).await? {
+                let mut work = Work::statement(access).await?;
+                let checked = query(&store.render(CHECKED)).bind(worker.to_owned());
+                work.session().execute(checked).await?;
+                work.commit().await?;
+                done.findings.extend(check.findings());
+            } else {
+                memory.check = Some(check);
+                done.again_in = done.again_in.min(Some(MORE_TO_CHECK));
+            }
+        }
+        // Last, because what is taken out and not returned is not told.
+        done.findings.extend(store.lost.finding());
+        Ok(done)
+    }
+}
+
+fn again_in(pause: Duration) -> Maintained {
+    Maintained {
+        again_in: Some(pause),
+        ..Maintained::default()
+    }
+}
+
+/// Whether the worker has the upkeep, from now on or still. In a transaction nobody else can have it until the end.
+pub(crate) async fn elect(session: &mut Session<'_>, store: &Store, worker: &str) -> Result<Option<Term>, StateError> {
+    let lease = i64::try_from(LEASE.as_micros()).unwrap_or(i64::MAX);
+    let elected = session
+        .fetch(query(&store.render(ELECT)).bind(worker.to_owned()).bind(lease))
+        .await?;
+    let Some(found) = elected.first() else {
+        return Ok(None);
+    };
+    Ok(Some(Term {
+        now: Timestamp::from_micros(row::get(found, 0)?),
+        checked_at: Timestamp::from_micros(row::get(found, 1)?),
+    }))
+}
+
+async fn rest(session: &mut Session<'_>, store: &Store) -> Result<Duration, StateError> {
+    let rows = session.fetch(query(&store.render(REST))).await?;
+    let Some(found) = rows.first() else {
+        session.execute(query(&store.render(ADD_ROW))).await?;
+        return Ok(Duration::ZERO);
+    };
+    let micros: i64 = row::get(found, 0)?;
+    Ok(Duration::from_micros(u64::try_from(micros).unwrap_or_default()))
+}

@@ -1,0 +1,435 @@
+//! Pages: what lists of jobs and of chains share. A page is cut from sources, each of which is in order and limited; no
+//! source may have to read what is finished in order to find what is not.
+
+use queuert::adapter::{Order, Position};
+use queuert::{JobStatus, StateError, Timestamp, TypeName};
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::connection::session::{Query, Session, query};
+use crate::row::{self, Table};
+use crate::store::Store;
+
+/// Up to here the rows of the small tables are all looked up and sorted for a page.
+pub(crate) const FEW: usize = 10_000;
+
+/// How many steps a walk by time goes, in the hope of a full page, where there is another way.
+pub(crate) const STEPS: usize = 11;
+
+/// How many rows the first step of a walk looks at, and how many each of the others.
+const FIRST_STEP: usize = 500;
+const STEP: usize = 2_000;
+
+/// As many as there are. A number, because a plan for any number might sort everything first.
+const ALL: usize = 1_000_000_000_000;
+
+/// A page in the making: its arguments, numbered as they come, and how it is cut.
+#[derive(Debug)]
+pub(crate) struct Page {
+    arguments: Vec<Argument>,
+    order: Order,
+    limit: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Argument {
+    Number(i64),
+    Numbers(Vec<i32>),
+    Id(Uuid),
+    Ids(Vec<Uuid>),
+}
+
+impl Page {
+    pub(crate) fn new(order: Order, limit: usize) -> Self {
+        Self {
+            arguments: Vec::new(),
+            order,
+            limit,
+        }
+    }
+
+    /// Adds an argument, and returns how a text refers to it.
+    pub(crate) fn argument(&mut self, argument: Argument) -> String {
+        let kind = match &argument {
+            Argument::Number(_) => "bigint",
+            Argument::Numbers(_) => "integer[]",
+            Argument::Id(_) => "uuid",
+            Argument::Ids(_) => "uuid[]",
+        };
+        self.arguments.push(argument);
+        format!("${}::{kind}", self.arguments.len())
+    }
+
+    /// How many rows every source gives: a literal, and one of few, so that there are few different texts.
+    pub(crate) fn reach(&self) -> usize {
+        self.limit.min(ALL).next_power_of_two()
+    }
+
+    /// The end of a source, or of the page.
+    pub(crate) fn cut(&self, value: &str, id: &str) -> String {
+        self.cut_at(value, id, self.reach())
+    }
+
+    fn cut_at(&self, value: &str, id: &str, limit: usize) -> String {
+        let direction = self.direction();
+        format!(" ORDER BY {value} {direction}, {id} {direction} LIMIT {limit}")
+    }
+
+    /// The end of something whose order is by time alone: it goes on until the time changes.
+    pub(crate) fn cut_ties(&self, limit: usize) -> String {
+        let direction = self.direction();
+        format!(" ORDER BY created_at {direction} FETCH FIRST {limit} ROWS WITH TIES")
+    }
+
+    fn direction(&self) -> &'static str {
+        match self.order {
+            Order::OldestFirst => "ASC",
+            Order::NewestFirst => "DESC",
+        }
+    }
+
+    /// The rows after a position.
+    pub(crate) fn after(&mut self, after: Option<Position>) -> Option<Cursor> {
+        let position = after?;
+        let operator = match self.order {
+            Order::OldestFirst => '>',
+            Order::NewestFirst => '<',
+        };
+        Some(Cursor {
+            operator,
+            value: self.argument(Argument::Number(position.value)),
+            id: self.argument(Argument::Id(position.id.as_uuid())),
+        })
+    }
+
+    /// Bounds of a time, as conditions on `value`.
+    pub(crate) fn between(&mut self, value: &str, from: Option<Timestamp>, to: Option<Timestamp>) -> Vec<String> {
+        let mut conditions = Vec::new();
+        for (bound, operator) in [(from, ">="), (to, "<=")] {
+            if let Some(bound) = bound {
+                let bound = self.argument(Argument::Number(bound.as_micros()));
+                conditions.push(format!("{value} {operator} {bound}"));
+            }
+        }
+        conditions
+    }
+
+    /// Reads a page from sources of `(id, value)`, none of which means an empty page. Its rows
+    /// begin with the given columns of `joined`, which follows the page as `p`.
+    pub(crate) async fn read(
+        self,
+        session: &mut Session<'_>,
+        store: &Store,
+        columns: &str,
+        sources: &[String],
+        joined: &str,
+    ) -> Result<Vec<PgRow>, StateError> {
+        if sources.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sources = sources.join(") UNION ALL (");
+        let text = format!(
+            "SELECT {columns} FROM (SELECT u.id, u.value FROM (({sources})) AS u{}) AS p {joined}{}",
+            self.cut("u.value", "u.id"),
+            self.cut("p.value", "p.id"),
+        );
+        let limit = self.limit;
+        let mut rows = session.fetch_once(self.bind(store, &text)).await?;
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    /// Walks through a merge by time, a step at a time, until there is a page full of rows that have what is asked for:
+    /// `asked` is a condition on `joined`, which begins with the name of a row of the merge. Returns what bounds the way,
+    /// as a further condition on the merge; `None` if it is too long.
+    ///
+    /// In steps, because a single statement would have to be planned for any distance.
+    pub(crate) async fn walk(
+        &self,
+        session: &mut Session<'_>,
+        store: &Store,
+        merge: &Merge,
+        joined: &str,
+        asked: &str,
+        steps: Option<usize>,
+    ) -> Result<Option<Vec<String>>, StateError> {
+        let (further, back, last) = match self.order {
+            Order::OldestFirst => (">", "<=", "max"),
+            Order::NewestFirst => ("<", ">=", "min"),
+        };
+        let (mut position, mut found, mut size) = (None, 0, FIRST_STEP);
+        for _ in 0..steps.unwrap_or(usize::MAX) {
+            let mut step = Self {
+                arguments: self.arguments.clone(),
+                ..*self
+            };
+            let mut conditions = Vec::new();
+            if let Some(position) = position {
+                let position = step.argument(Argument::Number(position));
+                conditions.push(format!("{} {further} {position}", merge.column));
+            }
+            let cut = self.cut_ties(size);
+            let rows = merge.rows(&conditions, &cut);
+            let text = format!(
+                "SELECT count(*), count(*) FILTER (WHERE {asked}), {last}({}.created_at) \
+                 FROM (SELECT * FROM ({rows}) AS u{cut}) AS {joined}",
+                merge.name
+            );
+            let answer = session.fetch_once(step.bind(store, &text)).await?;
+            let Some(answer) = answer.first() else {
+                break;
+            };
+            found += number(answer, 1)?;
+            position = row::get(answer, 2)?;
+            if number(answer, 0)? < size {
+                return Ok(Some(Vec::new()));
+            }
+            if found >= self.reach()
+                && let Some(position) = position
+            {
+                // A time that is already known, and a plan that may see it.
+                return Ok(Some(vec![format!("{} {back} {position}", merge.column)]));
+            }
+            size = STEP;
+        }
+        Ok(None)
+    }
+
+    fn bind(self, store: &Store, text: &str) -> Query {
+        // Not remembered: there are too many ways to ask.
+        let mut search = query(&store.complete(text));
+        for argument in self.arguments {
+            search = match argument {
+                Argument::Number(number) => search.bind(number),
+                Argument::Numbers(numbers) => search.bind(numbers),
+                Argument::Id(id) => search.bind(id),
+                Argument::Ids(ids) => search.bind(ids),
+            };
+        }
+        search
+    }
+}
+
+/// Where a page begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor {
+    operator: char,
+    value: String,
+    id: String,
+}
+
+impl Cursor {
+    /// In a form that an index over both columns can use.
+    pub(crate) fn exact(&self, value: &str, id: &str) -> String {
+        format!("({value}, {id}) {} ({}, {})", self.operator, self.value, self.id)
+    }
+
+    /// What an index over the value alone can use; [`exact`](Self::exact) must follow.
+    pub(crate) fn coarse(&self, value: &str) -> String {
+        format!("{value} {}= {}", self.operator, self.value)
+    }
+
+    /// The rows of other times than that of the position, and those of the same.
+    pub(crate) fn apart(&self, value: &str) -> [String; 2] {
+        let (operator, position) = (self.operator, &self.value);
+        [
+            format!("{value} {operator} {position}"),
+            format!("{value} = {position}"),
+        ]
+    }
+}
+
+/// `WHERE` and all conditions, or nothing.
+pub(crate) fn where_all<'a>(conditions: impl IntoIterator<Item = &'a String>) -> String {
+    let conditions: Vec<&str> = conditions.into_iter().map(String::as_str).collect();
+    match conditions.is_empty() {
+        true => String::new(),
+        false => format!(" WHERE {}", conditions.join(" AND ")),
+    }
+}
+
+/// Up to how many types a merge has a run for each. The server plans every run, and gives up on a few thousand of them.
+const MOST_RUNS: usize = 256;
+
+/// A merge by time: one run per type, each in order, of which no more is read than is needed. Of more than [`MOST_RUNS`] types,
+/// as much of each is read as the page can hold.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    branches: Vec<Branch>,
+    conditions: Vec<String>,
+    /// What a row is called.
+    name: &'static str,
+    /// The column that has the time, which a run calls `created_at`.
+    column: &'static str,
+}
+
+/// A part of a merge.
+#[derive(Debug)]
+struct Branch {
+    /// The list of the types `t.id` of which this is the run of each; `None` if it is the run of one type.
+    types: Option<String>,
+    run: String,
+}
+
+impl Merge {
+    /// Conditions are on the columns of the table, and such that the index of the runs can use them.
+    pub(crate) fn new(name: &'static str, column: &'static str, conditions: Vec<String>) -> Self {
+        Self {
+            branches: Vec::new(),
+            conditions,
+            name,
+            column,
+        }
+    }
+
+    /// Adds a run per type: `run` ends with the column that has the type. Their number is rounded up, so that there are
+    /// few different texts: beyond the end of the list there is no type, and no row.
+    pub(crate) fn add(&mut self, run: &str, types: &str, count: usize) {
+        if count > MOST_RUNS {
+            self.branches.push(Branch {
+                types: Some(types.to_owned()),
+                run: format!("{run} = t.id"),
+            });
+            return;
+        }
+        let places = 1..=count.next_power_of_two();
+        self.branches.extend(places.map(|place| Branch {
+            types: None,
+            run: format!("{run} = ({types})[{place}]"),
+        }));
+    }
+
+    /// The rows that have what is asked for. Each run is in order and limited by itself: a planner that is not told
+    /// so sorts them.
+    pub(crate) fn rows(&self, further: &[String], cut: &str) -> String {
+        let conditions = self.conditions.iter().chain(further);
+        let and: String = conditions.map(|condition| format!(" AND {condition}")).collect();
+        let runs = self.branches.iter().map(|Branch { types, run }| match types {
+            None => format!("({run}{and}{cut})"),
+            Some(types) => {
+                format!("(SELECT u.* FROM unnest({types}) AS t(id) CROSS JOIN LATERAL ({run}{and}{cut} OFFSET 0) AS u)")
+            }
+        });
+        runs.collect::<Vec<_>>().join(" UNION ALL ")
+    }
+
+    /// The first rows, up to a page.
+    pub(crate) fn first(&self, page: &Page) -> String {
+        let cut = page.cut("created_at", "id");
+        format!(
+            "SELECT id, created_at AS value FROM ({}) AS u{cut}",
+            self.rows(&[], &cut)
+        )
+    }
+
+    /// The rows on a way that [`Page::walk`] found to have enough of what is asked for.
+    pub(crate) fn on_the_way(&self, page: &Page, way: &[String], joined: &str, asked: &str) -> String {
+        let (name, reach) = (self.name, page.reach());
+        let cut = page.cut_at("created_at", "id", ALL);
+        // No order outside: the inside has one, and a sort around it would ask for all of it.
+        format!(
+            "SELECT {name}.id, {name}.created_at AS value FROM (SELECT * FROM ({}) AS u{cut}) AS {joined} \
+             WHERE {asked} LIMIT {reach}",
+            self.rows(way, &cut)
+        )
+    }
+}
+
+fn number(answer: &PgRow, index: usize) -> Result<usize, StateError> {
+    Ok(usize::try_from(row::get::<i64>(answer, index)?).unwrap_or_default())
+}
+
+/// A condition: whether the job with this id is in one of these statuses. A scalar subquery, because a join or `EXISTS`
+/// might be turned into one that reads the tables from end to end.
+pub(crate) fn has_status(id: &str, statuses: &[JobStatus]) -> String {
+    let mut tables = Vec::new();
+    for table in Table::ALL {
+        if let Some(which) = which(table, statuses) {
+            let name = table.name();
+            tables.push(format!("SELECT 1 FROM {{schema}}.{name} AS x WHERE x.id = {id}{which}"));
+        }
+    }
+    match tables.is_empty() {
+        true => "false".to_owned(),
+        false => format!("({} LIMIT 1) IS NOT NULL", tables.join(" UNION ALL ")),
+    }
+}
+
+/// Which rows `x` of a table are in one of these statuses, as a further condition; `None` if none is.
+pub(crate) fn which(table: Table, statuses: &[JobStatus]) -> Option<&'static str> {
+    let has = |status| statuses.contains(&status);
+    match table {
+        Table::Ready | Table::Later => has(JobStatus::Pending).then_some(""),
+        Table::Waiting => has(JobStatus::Blocked).then_some(""),
+        Table::Running => has(JobStatus::Running).then_some(""),
+        Table::Result => has(JobStatus::Completed).then_some(""),
+        Table::Stopped => match (has(JobStatus::Dead), has(JobStatus::Cancelled)) {
+            (true, true) => Some(""),
+            (true, false) => Some(" AND x.status = 4"),
+            (false, true) => Some(" AND x.status = 5"),
+            (false, false) => None,
+        },
+    }
+}
+
+/// Whether the rows in these statuses are few, counted until there are clearly more. Those of some types only, if a list
+/// of these is given and the table has it.
+pub(crate) async fn are_few(
+    session: &mut Session<'_>,
+    store: &Store,
+    statuses: &[JobStatus],
+    types: Option<&[i32]>,
+) -> Result<bool, StateError> {
+    let mut counts = Vec::new();
+    for table in Table::ALL {
+        if let Some(which) = which(table, statuses) {
+            let (name, limit) = (table.name(), FEW + 1);
+            let of_type = types.map_or_else(String::new, |_| of_type(table, "$1::integer[]"));
+            counts.push(format!(
+                "(SELECT count(*) FROM (SELECT 1 FROM {{schema}}.{name} AS x WHERE true{which}{of_type} LIMIT {limit}) AS x)"
+            ));
+        }
+    }
+    if counts.is_empty() {
+        return Ok(true);
+    }
+    let mut count = query(&store.render(&format!("SELECT {}", counts.join(" + "))));
+    if let Some(types) = types {
+        count = count.bind(types.to_vec());
+    }
+    let rows = session.fetch(count).await?;
+    let found = rows.first().map(|found| number(found, 0)).transpose()?;
+    Ok(found.unwrap_or_default() <= FEW)
+}
+
+/// Which rows `x` of a table are of one of the types in a list, as a further condition, where the table knows.
+pub(crate) fn of_type(table: Table, list: &str) -> String {
+    match table {
+        Table::Ready | Table::Later | Table::Waiting | Table::Running => format!(" AND x.type_id = ANY ({list})"),
+        Table::Result | Table::Stopped => String::new(),
+    }
+}
+
+/// The numbers of the types that a filter lets through; those that do not exist match nothing.
+pub(crate) async fn numbers(
+    session: &mut Session<'_>,
+    store: &Store,
+    filter: Option<&[TypeName]>,
+) -> Result<Vec<i32>, StateError> {
+    let Some(names) = filter else {
+        return store.all_types(session).await;
+    };
+    store.find_types(session, names).await?;
+    let mut numbers: Vec<i32> = names.iter().filter_map(|name| store.type_ids.number(name)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    Ok(numbers)
+}
+
+/// The statuses that a filter names, each once; `None` if it lets all of them through.
+pub(crate) fn statuses(filter: Option<&[JobStatus]>) -> Option<Vec<JobStatus>> {
+    let wanted = filter?;
+    let mut statuses = JobStatus::ALL.to_vec();
+    statuses.retain(|status| wanted.contains(status));
+    (statuses.len() < JobStatus::ALL.len()).then_some(statuses)
+}
