@@ -45,7 +45,7 @@ CREATE TABLE {schema}.job (
     -- Null: there is no limit.
     max_attempts bigint,
     -- The deduplication key of the chain, in first jobs only.
-    dedup_key text COLLATE "C",
+    deduplication_key text COLLATE "C",
     trace_context text
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.05);
 
@@ -61,7 +61,7 @@ CREATE INDEX job_first ON {schema}.job (type_id, created_at, id) WHERE chain_ind
 CREATE INDEX job_next ON {schema}.job (type_id, created_at, id) WHERE chain_index > 0;
 
 -- All chains that were ever started with a key, for deduplication over a period of time.
-CREATE INDEX job_key ON {schema}.job (type_id, dedup_key, created_at) WHERE dedup_key IS NOT NULL;
+CREATE INDEX job_key ON {schema}.job (type_id, deduplication_key, created_at) WHERE deduplication_key IS NOT NULL;
 
 -- Pending jobs that are due. Claims delete from here, so the table has many dead rows and few live ones: vacuum comes after
 -- every 5000 changes and does not pause. It keeps the file at its length, because to cut it would lock out the claims.

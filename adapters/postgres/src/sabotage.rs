@@ -18,7 +18,7 @@ pub(crate) enum Bug {
     /// A key is looked up, and nothing keeps two starters from not finding it at the same time.
     Deduplication,
     /// A new type gets the next number, and nobody checks that the database still has the types that a process knows.
-    TypeIds,
+    Types,
 }
 
 impl Bug {
@@ -33,7 +33,7 @@ impl Bug {
             Self::Unblocking => "unblocking",
             Self::Listener => "listener",
             Self::Deduplication => "deduplication",
-            Self::TypeIds => "types",
+            Self::Types => "types",
         };
         ON.as_deref() == Some(name)
     }

@@ -18,10 +18,11 @@ use crate::liveness::Liveness;
 use crate::liveness::session_lock::SessionLock;
 use crate::migrate::{self, Migration};
 use crate::options::PostgresOptions;
+use crate::statements::{Filling, fill, text};
 use crate::store::Store;
 use crate::transaction::{self, PostgresTransaction, Work};
 use crate::upkeep::Upkeep;
-use crate::verbs::create::Patience;
+use crate::verbs::create::LockWait;
 use crate::verbs::create::coalesce::{self, Answer, Starts, Way};
 use crate::verbs::query::watermark;
 use crate::verbs::{claim, create, lease, operate, query, settle, snapshot};
@@ -53,10 +54,10 @@ impl Inner {
     pub(crate) async fn start_simply(
         &self,
         chains: &[NewChain],
-        patience: Patience,
+        lock_wait: LockWait,
     ) -> Result<Option<Vec<CreatedChain>>, StateError> {
         let mut work = Work::statement_for_client(&self.access).await?;
-        let created = create::create_simply(&mut work.session(), &self.store, chains, patience).await?;
+        let created = create::create_simply(&mut work.session(), &self.store, chains, lock_wait).await?;
         match created.is_some() {
             true => work.commit().await?,
             false => work.rollback().await?,
@@ -68,7 +69,7 @@ impl Inner {
     async fn start_in_turn(self: &Arc<Self>, chains: &[NewChain]) -> Result<Option<Vec<CreatedChain>>, StateError> {
         match coalesce::way(self, chains) {
             Way::First(turn) => {
-                let created = self.start_simply(chains, Patience::Short).await;
+                let created = self.start_simply(chains, LockWait::Short).await;
                 drop(turn);
                 match created {
                     // It met a lock, and nothing was written.
@@ -83,7 +84,7 @@ impl Inner {
             }
             Way::Beside => {}
         }
-        self.start_simply(chains, Patience::Long).await
+        self.start_simply(chains, LockWait::Unlimited).await
     }
 }
 
@@ -195,7 +196,7 @@ impl PostgresState {
 
     /// The name of the schema that holds its tables.
     pub fn schema(&self) -> &str {
-        &self.inner.store.schema
+        self.inner.store.schema.name()
     }
 
     /// The session by which other processes know that this one lives, if there is no pooler.
@@ -253,17 +254,15 @@ impl StateAdapter for PostgresState {
     }
 
     async fn savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        statement(connection, format!("SAVEPOINT queuert_{depth}")).await
+        savepoint(connection, text::SAVEPOINT, depth).await
     }
 
     async fn release_savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        statement(connection, format!("RELEASE SAVEPOINT queuert_{depth}")).await
+        savepoint(connection, text::RELEASE_SAVEPOINT, depth).await
     }
 
     async fn rollback_to_savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        // One message, so that nothing comes in between.
-        let text = format!("ROLLBACK TO SAVEPOINT queuert_{depth}; RELEASE SAVEPOINT queuert_{depth}");
-        statement(connection, text).await
+        savepoint(connection, text::ROLLBACK_TO_SAVEPOINT, depth).await
     }
 
     async fn shield(&self, connection: &mut PgConnection) -> Result<(), StateError> {
@@ -328,7 +327,7 @@ impl StateAdapter for PostgresState {
             .intern_alone(access, store.type_ids.unknown(sample.types.iter()))
             .await?;
         let mut work = Work::statement(access).await?;
-        let samples = claim::sample(&mut work.session(), store, sample).await?;
+        let samples = claim::sample::sample(&mut work.session(), store, sample).await?;
         work.commit().await?;
         Ok(samples)
     }
@@ -551,8 +550,8 @@ impl StateAdapter for PostgresState {
     }
 }
 
-async fn statement(connection: &mut PgConnection, text: String) -> Result<(), StateError> {
-    sqlx::raw_sql(AssertSqlSafe(text))
+async fn savepoint(connection: &mut PgConnection, template: &str, depth: u32) -> Result<(), StateError> {
+    sqlx::raw_sql(AssertSqlSafe(fill(template, &Filling::none().with("depth", depth))))
         .execute(connection)
         .await
         .map(drop)

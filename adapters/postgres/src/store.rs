@@ -3,152 +3,96 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, PgPool, SqlSafeStr, SqlStr};
+use queuert::__task::Lock;
+use sqlx::{PgPool, SqlStr};
 
-use crate::statements::Statements;
-use crate::statements::claim::{self, Rivals, Taking, Weighing};
+use crate::contention::{AwaitedEnds, Contention, LockedJobs};
+use crate::statements::claim::Claim;
 use crate::statements::settle::Shape;
+use crate::statements::{Filling, Schema, Statements, fill};
 use crate::type_ids::TypeIds;
 use crate::verbs::claim::rows_without_job::RowsWithoutJob;
 use crate::verbs::claim::scan_start::ScanStarts;
-use crate::verbs::settle::functions::Awaited;
-use crate::verbs::settle::locked_jobs::LockedJobs;
-use queuert::__task::Lock;
-
-/// The server's clock, not the start of the transaction, in microseconds since 1970.
-pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-
-/// For transactions of attempts that have written the end of their job, or locked its row: only the commit is left to do. A
-/// process that is frozen or vanishes before it would keep the job from all others, whatever its lease says. So the server
-/// ends the session if it is idle in this transaction when the lease is over, or after five seconds if that is later. A limit
-/// that the session has already, of its role for example, stays if it is shorter. The functions in `0001_schema.sql` do the
-/// same.
-pub(crate) fn idle_until(leased_until: &str) -> String {
-    format!(
-        "set_config('idle_in_transaction_session_timeout', \
-         least(greatest(({leased_until} - {{now}}) / 1000, 5000), 2147483647, \
-         nullif((extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint, 0))::text, \
-         true)"
-    )
-}
-
-/// The time of a statement that begins with reading it into `clock`.
-pub(crate) const CLOCK: &str = "(SELECT now FROM clock)";
 
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) pool: PgPool,
+    pub(crate) schema: Schema,
     pub(crate) sql: Statements,
-    pub(crate) type_ids: TypeIds,
     pub(crate) ageing_step: Duration,
-    /// The schema's name, as the user gave it.
-    pub(crate) schema: String,
-    /// The same, quoted.
-    quoted: String,
-    /// The same as it is written inside of `E''`.
-    schema_text: String,
-    /// Statements whose text depends on the call, by their template.
-    rendered: Lock<HashMap<String, SqlStr>>,
-    /// Claims by the number of types and of rows to look at, and by what they do about locks.
-    claims: Lock<HashMap<(usize, usize, Taking, Weighing), SqlStr>>,
-    pub(crate) rivals: Rivals,
-    /// Where claims begin to look.
+    pub(crate) type_ids: TypeIds,
+    /// Whether other transactions are in the way of claims.
+    pub(crate) contention: Contention,
+    /// Whether chains end that jobs wait for.
+    pub(crate) awaited_ends: AwaitedEnds,
+    /// Jobs whose ends met a lock of another transaction.
+    pub(crate) locked_jobs: LockedJobs,
+    /// Where claims begin to read.
     pub(crate) scan_starts: ScanStarts,
-    /// Jobs whose ends came upon somebody's lock.
-    pub(crate) locked: LockedJobs,
-    pub(crate) awaited: Awaited,
-    pub(crate) lost: RowsWithoutJob,
-    /// Settlements by what is in the batch.
+    pub(crate) rows_without_job: RowsWithoutJob,
+    /// Texts whose gaps a caller has filled, by the address of the template.
+    filled: Lock<HashMap<(usize, Filling), SqlStr>>,
+    claims: Lock<HashMap<Claim, SqlStr>>,
     settlements: Lock<HashMap<Shape, SqlStr>>,
 }
 
 impl Store {
     pub(crate) fn new(pool: PgPool, schema: &str, ageing_step: Duration) -> Self {
+        let schema = Schema::new(schema);
         Self {
             pool,
-            sql: Statements::new(schema),
-            type_ids: TypeIds::default(),
-            scan_starts: ScanStarts::default(),
-            locked: LockedJobs::default(),
-            awaited: Awaited::default(),
-            lost: RowsWithoutJob::default(),
-            rivals: Rivals::default(),
+            sql: Statements::new(&schema),
+            schema,
             ageing_step,
-            schema: schema.to_owned(),
-            quoted: quote(schema),
-            schema_text: escape(&quote(schema)),
-            rendered: Lock::default(),
+            type_ids: TypeIds::default(),
+            contention: Contention::default(),
+            awaited_ends: AwaitedEnds::default(),
+            locked_jobs: LockedJobs::default(),
+            scan_starts: ScanStarts::default(),
+            rows_without_job: RowsWithoutJob::default(),
+            filled: Lock::default(),
             claims: Lock::default(),
             settlements: Lock::default(),
         }
     }
 
-    /// A template with the schema's name in place of `{schema}` and the time in place of `{now}`. The text is remembered, so there must not be too many
-    /// different ones.
-    pub(crate) fn render(&self, template: &str) -> SqlStr {
-        let mut rendered = self.rendered.lock();
-        if let Some(text) = rendered.get(template) {
-            return text.clone();
-        }
-        let text = self.complete(template);
-        rendered.insert(template.to_owned(), text.clone());
-        text
+    /// A template with these gaps filled. The text is remembered, so there must not be too many different ones.
+    pub(crate) fn statement(&self, template: &'static str, filling: Filling) -> SqlStr {
+        let mut filled = self.filled.lock();
+        let text = filled.entry((template.as_ptr().addr(), filling));
+        let text = text.or_insert_with_key(|(_, filling)| self.schema.complete(&fill(template, filling)));
+        text.clone()
     }
 
-    pub(crate) fn claim_statement(&self, types: usize, reach: usize, taking: Taking, weighing: Weighing) -> SqlStr {
-        // Beyond the branches the text is the same for any number.
-        let types = types.min(claim::MOST_BRANCHES + 1);
+    pub(crate) fn claim_statement(&self, claim: Claim) -> SqlStr {
         let mut claims = self.claims.lock();
-        let text = || self.complete(&claim::statement(types, reach, taking, weighing));
-        claims
-            .entry((types, reach, taking, weighing))
-            .or_insert_with(text)
-            .clone()
+        let text = || self.schema.complete(&claim.text());
+        claims.entry(claim).or_insert_with(text).clone()
     }
 
     pub(crate) fn settle_statement(&self, shape: Shape) -> SqlStr {
         let mut settlements = self.settlements.lock();
-        let text = || self.complete(&shape.statement());
+        let text = || self.schema.complete(&shape.text());
         settlements.entry(shape).or_insert_with(text).clone()
-    }
-
-    /// The same without remembering it.
-    pub(crate) fn complete(&self, template: &str) -> SqlStr {
-        // The name comes last and is not searched, because it may look like anything.
-        let parts = template.split("{schema}").map(|part| {
-            let part = part.replace("{now}", NOW);
-            part.replace("{schema_text}", &self.schema_text)
-        });
-        let text = parts.collect::<Vec<_>>().join(&self.quoted);
-        AssertSqlSafe(text).into_sql_str()
     }
 
     /// The ageing step in microseconds.
     pub(crate) fn step(&self) -> i64 {
-        i64::try_from(self.ageing_step.as_micros()).unwrap_or(i64::MAX)
+        micros(self.ageing_step)
     }
 }
 
-/// A name as Postgres reads it back, whatever is in it.
-pub(crate) fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A text as it is written inside of `E''`.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('\'', "''")
-}
-
+/// A limit as the statements take it.
 pub(crate) fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// As the tables keep it.
+/// A duration as the tables keep it.
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Attempts and the like are kept in four bytes.
+/// A number of attempts, edges or places as the tables keep it, in four bytes.
 pub(crate) fn integer(number: impl TryInto<i32>) -> i32 {
     number.try_into().unwrap_or(i32::MAX)
 }

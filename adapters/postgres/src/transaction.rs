@@ -13,21 +13,11 @@ use crate::connection::budget::Borrowed;
 use crate::connection::connect::{Access, Mode};
 use crate::connection::session::Session;
 use crate::error::{misconfigured, translate};
+use crate::statements::{Filling, fill, plain, text};
 
-/// Sets the mark of a transaction in which the library writes for the caller. It goes with the transaction, however that
-/// ends: a `COMMIT` or `ROLLBACK` of the caller's, of which neither sqlx nor this library hears, takes it away.
-pub(crate) const MARK: &str = "SET LOCAL queuert.transaction = 'open'";
-
-/// Whether the mark is there.
-pub(crate) const IN_TRANSACTION: &str = "current_setting('queuert.transaction', true) = 'open'";
-
-/// The name of a setting that does not exist: asking for it is an error, which [`translate`] knows.
+/// The name of a setting that does not exist: a statement that must run in a transaction asks for it elsewhere. The error
+/// is one that [`translate`] knows.
 pub(crate) const ENDED: &str = "queuert.transaction_ended";
-
-/// An expression that has the value of another one in a transaction with the mark, and is an error elsewhere.
-pub(crate) fn in_transaction(value: &str, sql_type: &str) -> String {
-    format!("CASE WHEN {IN_TRANSACTION} THEN {value} ELSE current_setting('{ENDED}')::{sql_type} END")
-}
 
 /// Lets what a verb writes from now on be undone by [`undo_shielded`], on a connection whose transaction the caller
 /// commits.
@@ -38,9 +28,9 @@ pub(crate) async fn shield(connection: &mut PgConnection) -> Result<(), StateErr
              request that is dropped could not be undone; begin it with `pool.begin()` or `connection.begin()`",
         ));
     }
-    // Fails unless a transaction is open in which nothing has failed. One message.
-    let text = format!("SAVEPOINT queuert_shield; RELEASE SAVEPOINT queuert_shield; {MARK}");
-    sqlx::raw_sql(AssertSqlSafe(text))
+    let mark = fill(text::MARK, &Filling::none());
+    let shield = fill(text::SHIELD, &Filling::none().with("mark", mark));
+    sqlx::raw_sql(AssertSqlSafe(shield))
         .execute(&mut *connection)
         .await
         .map_err(translate)?;
@@ -105,15 +95,11 @@ impl PostgresTransaction {
         // A transaction in which a statement has failed answers COMMIT with a rollback that looks like success. It
         // refuses every other statement, though, so there is no doubt about one that has just answered.
         // Nor is there about one that the caller has ended with a statement: it has lost its mark.
-        let alive = match self.proven {
-            true => Ok(()),
-            false => {
-                let text = format!("SELECT {}", in_transaction("''", "text"));
-                sqlx::raw_sql(AssertSqlSafe(text))
-                    .execute(&mut *self.inner)
-                    .await
-                    .map(drop)
-            }
+        let alive = if self.proven {
+            Ok(())
+        } else {
+            let is_open = sqlx::raw_sql(plain(text::IS_OPEN)).execute(&mut *self.inner).await;
+            is_open.map(drop)
         };
         if let Err(error) = alive {
             // What comes of the rollback does not matter: if it fails the connection is lost, and with it the

@@ -3,8 +3,8 @@
 //! A number is derived from the name, so it means the same type in every process and in every copy of the database. A copy
 //! that has lost the row of a name (a replica that lagged behind and was promoted, an older backup, a schema that was made
 //! anew) gives the name the same number again, and never gives that number to another name. Every statement that writes
-//! numbers checks that the database at hand has them, under these names: see [`KNOWN`]. A row of the table that has another
-//! number than that of its name was not written by this library: nothing is read or claimed by it.
+//! numbers checks that the database at hand has them, under these names: see `fragments/types_exist.sql`. A row of the table
+//! that has another number than that of its name was not written by this library: nothing is read or claimed by it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,13 +19,9 @@ use crate::connection::session::{Query, Session, query};
 use crate::error::{corrupt, misconfigured, translate};
 use crate::row;
 use crate::sabotage::Bug;
+use crate::statements::{Filling, fill, text};
 use crate::store::Store;
 use crate::transaction::Work;
-
-/// Whether the database has the types with the numbers in `{numbers}` and the names in `{names}`: two arrays, in the same
-/// order. If they are empty there is nothing to check.
-pub(crate) const KNOWN: &str = "NOT EXISTS (SELECT 1 FROM unnest({numbers}, {names}) AS w(id, name) \
-     WHERE (SELECT t.name FROM {schema}.job_type AS t WHERE t.id = w.id) IS DISTINCT FROM w.name)";
 
 /// The number of a name.
 fn derived(name: &str) -> i32 {
@@ -41,7 +37,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Binds them as the two arrays of [`KNOWN`].
+    /// Binds the numbers and the names.
     pub(crate) fn bind(&self, query: Query) -> Query {
         query.bind(self.numbers.clone()).bind(self.names.clone())
     }
@@ -61,7 +57,7 @@ impl Known {
     /// Remembers a row of the table, and says whether it has the number of its name. If not, it is not remembered.
     fn learn(&mut self, number: i32, name: TypeName) -> bool {
         // The sabotaged build numbers types in the order in which they come, and believes any number.
-        let sound = Bug::TypeIds.is_on() || derived(name.as_str()) == number;
+        let sound = Bug::Types.is_on() || derived(name.as_str()) == number;
         if sound {
             self.numbers.insert(name.clone(), number);
             self.names.insert(number, name);
@@ -102,7 +98,10 @@ impl TypeIds {
     fn learn(&self, rows: &[PgRow]) -> Result<(), StateError> {
         let mut known = self.0.write();
         for found in rows {
-            known.learn(row::get(found, 0)?, TypeName::from(row::get::<String>(found, 1)?));
+            known.learn(
+                row::get(found, "id")?,
+                TypeName::from(row::get::<String>(found, "name")?),
+            );
         }
         Ok(())
     }
@@ -111,7 +110,7 @@ impl TypeIds {
     fn learn_wanted(&self, rows: &[PgRow]) -> Result<(), StateError> {
         let mut known = self.0.write();
         for found in rows {
-            let (number, name): (i32, String) = (row::get(found, 0)?, row::get(found, 1)?);
+            let (number, name): (i32, String) = (row::get(found, "id")?, row::get(found, "name")?);
             if !known.learn(number, TypeName::from(name.clone())) {
                 return Err(misconfigured(format!(
                     "the table `job_type` has the job type `{name}` under the number {number}, and its number is {}: \
@@ -126,12 +125,12 @@ impl TypeIds {
 }
 
 /// The names of the types of many rows: most are the same as in the row before.
-pub(crate) struct Names<'a> {
+pub(crate) struct TypeNames<'a> {
     store: &'a Store,
     known: HashMap<i32, TypeName>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> TypeNames<'a> {
     pub(crate) fn new(store: &'a Store) -> Self {
         Self {
             store,
@@ -157,16 +156,16 @@ pub(crate) fn nameless(number: i32) -> TypeName {
 }
 
 impl Store {
-    /// The number of a type. Whoever writes it has called [`intern`](Self::intern), and checks it with [`KNOWN`].
+    /// The number of a type. Whoever writes it has called [`intern`](Self::intern), and has the statement check it.
     pub(crate) fn type_id(&self, name: &TypeName) -> i32 {
         // Most have been seen, and a look at what was seen costs less than the hash.
         self.type_ids.number(name).unwrap_or_else(|| derived(name.as_str()))
     }
 
-    /// The types with their numbers, for a statement to check; see [`KNOWN`].
+    /// The types with their numbers, for a statement to check.
     pub(crate) fn expected<'a>(&self, names: impl IntoIterator<Item = &'a TypeName>) -> Expected {
         let mut expected = Expected::default();
-        if Bug::TypeIds.is_on() {
+        if Bug::Types.is_on() {
             return expected;
         }
         let (mut seen, mut last) = (HashSet::new(), None);
@@ -244,24 +243,20 @@ impl Store {
         names: impl Iterator<Item = &'a TypeName>,
     ) -> Result<(), StateError> {
         let expected = self.expected(names);
-        let text = if session.guarded {
-            &self.sql.knows_types_within
-        } else {
-            &self.sql.knows_types
-        };
-        let rows = session.fetch(expected.bind(query(text))).await?;
+        let check = expected.bind(query(self.sql.types_exist.when(session.guarded)));
+        let rows = session.fetch(check).await?;
         let found = rows
             .first()
             .ok_or_else(|| corrupt("the check of types has no answer"))?;
-        match row::get::<bool>(found, 0)? {
-            true => Ok(()),
-            false => self.intern_again(expected).await,
+        if row::get::<bool>(found, "exist")? {
+            return Ok(());
         }
+        self.intern_again(expected).await
     }
 
     /// Looks at the table again for all types that this process knows, and adds those that the database has lost.
     pub(crate) async fn refresh_types(&self, access: &Access) -> Result<(), StateError> {
-        if Bug::TypeIds.is_on() {
+        if Bug::Types.is_on() {
             return Ok(());
         }
         self.intern_alone(access, self.type_ids.names()).await
@@ -288,7 +283,7 @@ impl Store {
         self.type_ids.learn_wanted(&found)?;
         let mut exist = HashSet::with_capacity(found.len());
         for found in &found {
-            exist.insert(row::get::<String>(found, 1)?);
+            exist.insert(row::get::<String>(found, "name")?);
         }
         names.retain(|name| !exist.contains(name));
         Ok(names)
@@ -300,8 +295,8 @@ impl Store {
         let mut numbers = Vec::with_capacity(found.len());
         let mut known = Vec::with_capacity(found.len());
         for found in found {
-            numbers.push(row::get(&found, 0)?);
-            if row::get::<Option<&str>>(&found, 1)?.is_some() {
+            numbers.push(row::get(&found, "id")?);
+            if row::get::<Option<&str>>(&found, "name")?.is_some() {
                 known.push(found);
             }
         }
@@ -314,15 +309,15 @@ impl Store {
     /// next one: another process that adds the same type waits for the server only, whatever becomes of this process or of
     /// the future.
     async fn add_types(&self, connection: &mut PgConnection, names: Vec<String>) -> Result<(), StateError> {
-        let text = self.complete(&insertion(&names));
+        let text = self.schema.complete(&insertion(&names));
         let rows = sqlx::raw_sql(text).fetch_all(connection).await.map_err(translate)?;
         let (mut found, mut holders) = (Vec::new(), HashMap::new());
         for row in rows {
-            let name: String = row::get(&row, 1)?;
+            let name: String = row::get(&row, "name")?;
             if names.contains(&name) {
                 found.push(row);
             } else {
-                holders.insert(row::get::<i32>(&row, 0)?, name);
+                holders.insert(row::get::<i32>(&row, "id")?, name);
             }
         }
         // Two names with one number: about one chance in four thousand million for two types.
@@ -358,37 +353,17 @@ impl Store {
     }
 }
 
-/// The message that adds types, and returns the rows that have their names or their numbers. In order of name, so that two
-/// sessions that add the same types do not wait for each other in a circle. The statements of one message are one transaction,
-/// which is READ COMMITTED whatever the session begins with otherwise: two processes that add a type at once must not conflict.
+/// The message that adds types, and returns the rows that have their names or their numbers.
 fn insertion(names: &[String]) -> String {
-    let mut rows = Vec::with_capacity(names.len());
     let mut names: Vec<&String> = names.iter().collect();
     names.sort_unstable();
-    for name in names {
+    let row = |name: &String| {
         // In hexadecimal: there is nothing to escape.
         let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
-        rows.push(format!(
-            "({}, convert_from(decode('{hex}', 'hex'), 'UTF8'))",
-            derived(name)
-        ));
-    }
-    let rows = rows.join(", ");
-    let (lock, number) = if Bug::TypeIds.is_on() {
-        // Numbers in order, one process at a time.
-        (
-            "LOCK TABLE {schema}.job_type IN EXCLUSIVE MODE; ",
-            "(SELECT coalesce(max(id), 0) FROM {schema}.job_type) + (row_number() OVER (ORDER BY w.name))::integer",
-        )
-    } else {
-        ("", "w.id")
+        format!("({}, convert_from(decode('{hex}', 'hex'), 'UTF8'))", derived(name))
     };
-    format!(
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {lock}INSERT INTO {{schema}}.job_type (id, name) \
-         SELECT {number}, w.name FROM (VALUES {rows}) AS w(id, name) ORDER BY w.name ON CONFLICT DO NOTHING; \
-         SELECT t.id, t.name FROM {{schema}}.job_type AS t WHERE EXISTS (\
-         SELECT 1 FROM (VALUES {rows}) AS w(id, name) WHERE w.name = t.name OR w.id = t.id)"
-    )
+    let rows: Vec<String> = names.into_iter().map(row).collect();
+    fill(text::ADD_TYPES, &Filling::none().with("rows", rows.join(", ")))
 }
 
 /// Each once, in order.

@@ -20,8 +20,8 @@ use crate::liveness::session_lock::{self, SessionLock};
 use crate::migrate;
 use crate::options::PostgresOptions;
 use crate::state::PostgresState;
+use crate::statements::{Filling, fill, plain, text};
 use crate::store::Store;
-use crate::transaction::MARK;
 use crate::upkeep::Upkeep;
 
 /// The oldest server that has what the statements use.
@@ -92,7 +92,7 @@ impl Begins {
     /// With settings that end with the transaction.
     fn guarded(usual: &Usual) -> Self {
         Self {
-            for_caller: AssertSqlSafe(format!("BEGIN; {MARK}")).into_sql_str(),
+            for_caller: begin(None, [], true),
             for_library: read_committed(TUNING.into_iter().chain(usual.idle())),
         }
     }
@@ -275,11 +275,30 @@ fn guarded(pool: PgPool, usual: &Usual) -> Access {
 }
 
 fn read_committed(settings: impl IntoIterator<Item = (&'static str, &'static str)>) -> SqlStr {
-    let mut text = "BEGIN ISOLATION LEVEL READ COMMITTED".to_owned();
-    for (name, value) in settings {
-        text.push_str(&format!("; SET LOCAL {name} = '{value}'"));
-    }
-    AssertSqlSafe(text).into_sql_str()
+    begin(Some("READ COMMITTED"), settings, false)
+}
+
+/// The message that begins a transaction: at this isolation level, or that of the session, with settings that end with it,
+/// and with the mark of one in which the library writes for the caller.
+fn begin<'s>(
+    isolation: Option<&str>,
+    settings: impl IntoIterator<Item = (&'s str, &'s str)>,
+    is_marked: bool,
+) -> SqlStr {
+    let set_local = |(name, value): (&str, &str)| {
+        fill(
+            text::SET_LOCAL,
+            &Filling::none().with("name", name).with("value", value),
+        )
+    };
+    let settings: Vec<String> = settings.into_iter().map(set_local).collect();
+    let filling = Filling::none()
+        .when("isolated", isolation.is_some())
+        .when("marked", is_marked)
+        .with("isolation", isolation.unwrap_or_default())
+        .with("settings", settings.concat())
+        .with("mark", fill(text::MARK, &Filling::none()));
+    AssertSqlSafe(fill(text::BEGIN, &filling)).into_sql_str()
 }
 
 /// What the server sets where this library sets something else.
@@ -299,14 +318,12 @@ impl Usual {
 
 /// A transaction in which the usual settings hold.
 fn begin_with(usual: &Usual) -> SqlStr {
-    let mut text = format!("BEGIN ISOLATION LEVEL {}", usual.isolation);
-    for ((name, tuned), value) in TUNING.iter().zip(&usual.tuning) {
-        if tuned != value {
-            text.push_str(&format!("; SET LOCAL {name} = '{value}'"));
-        }
-    }
-    text.push_str(&format!("; {MARK}"));
-    AssertSqlSafe(text).into_sql_str()
+    let differing = TUNING
+        .iter()
+        .zip(&usual.tuning)
+        .filter(|((_, tuned), value)| tuned != value);
+    let settings = differing.map(|((name, _), value)| (*name, value.as_str()));
+    begin(Some(&usual.isolation), settings, true)
 }
 
 /// The runtime that uses a pool, and since when.
@@ -339,7 +356,7 @@ impl Home {
 /// second answer takes the server a while.
 async fn hears(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     connection.ping().await?;
-    sqlx::raw_sql("SELECT pg_sleep(0.002)").execute(connection).await?;
+    sqlx::raw_sql(plain(text::ANSWERS_LATE)).execute(connection).await?;
     Ok(())
 }
 
@@ -409,45 +426,41 @@ async fn tuned_pool(
 
 /// Checks the server, and asks for its settings.
 async fn inspect(connection: &mut PgConnection) -> Result<Usual, StateError> {
-    // One message: a pooler cannot tear it apart.
-    let row = sqlx::raw_sql(
-        "SELECT current_setting('server_version_num'), current_setting('server_version'), \
-         current_setting('server_encoding'), current_setting('plan_cache_mode'), current_setting('enable_seqscan'), \
-         current_setting('enable_bitmapscan'), current_setting('jit'), current_setting('default_transaction_isolation'), \
-         current_setting('default_transaction_read_only'), current_user::text, current_database()::text, \
-         (current_setting('idle_in_transaction_session_timeout')::interval BETWEEN interval '1 millisecond' \
-         AND interval '5 seconds')::text",
-    )
-    .fetch_one(connection)
-    .await
-    .map_err(|error| match has_code(&error, "42704") {
-        true => too_old("of an unknown version").with_source(error),
-        false => translate(error),
-    })?;
-    let text = |index: usize| row.try_get::<String, _>(index).map_err(translate);
-    let number: i32 = text(0)?.parse().unwrap_or_default();
+    let row = sqlx::raw_sql(plain(text::INSPECT))
+        .fetch_one(connection)
+        .await
+        .map_err(|error| match has_code(&error, "42704") {
+            true => too_old("of an unknown version").with_source(error),
+            false => translate(error),
+        })?;
+    let setting = |name: &str| row.try_get::<String, _>(name).map_err(translate);
+    let number: i32 = setting("version_number")?.parse().unwrap_or_default();
     if number < OLDEST_SERVER {
-        return Err(too_old(&text(1)?));
+        return Err(too_old(&setting("version")?));
     }
-    let encoding = text(2)?;
+    let encoding = setting("encoding")?;
     if encoding != "UTF8" {
         return Err(misconfigured(format!(
             "the database is encoded as {encoding}, in which not every payload can be kept; create one with ENCODING 'UTF8'"
         )));
     }
-    if text(8)? == "on" {
+    if setting("read_only")? == "on" {
         return Err(misconfigured(format!(
             "`default_transaction_read_only` is on, so role {role} cannot write: run `ALTER ROLE {role} RESET \
              default_transaction_read_only`, the same for `DATABASE {database}`, or look for the setting in the URL and in the \
              server's configuration",
-            role = text(9)?,
-            database = text(10)?,
+            role = setting("role")?,
+            database = setting("database")?,
         )));
     }
+    let mut tuning = [const { String::new() }; TUNING.len()];
+    for (value, (name, _)) in tuning.iter_mut().zip(TUNING) {
+        *value = setting(name)?;
+    }
     Ok(Usual {
-        tuning: [text(3)?, text(4)?, text(5)?, text(6)?],
-        isolation: text(7)?,
-        is_impatient: text(11)? == "true",
+        tuning,
+        isolation: setting("isolation")?,
+        is_impatient: setting("has_short_idle_limit")? == "true",
     })
 }
 
@@ -533,8 +546,7 @@ mod tests {
     /// After the end of its job too, the session ends no later than the role's limit says.
     #[tokio::test]
     async fn the_end_of_a_job_does_not_loosen_the_limit_of_the_role() {
-        let until =
-            format!("SELECT {}", crate::store::idle_until("{now} + 60500000")).replace("{now}", crate::store::NOW);
+        let until = fill("SELECT {limit_idle_time:{now} + 60500000}", &Filling::none());
         for (of_role, expected) in [("0", 55_000..=60_500), ("2h", 55_000..=60_500), ("700ms", 700..=700)] {
             let options = options().await.options([(IDLE.0, of_role)]);
             let mut connection = PgConnection::connect_with(&options).await.unwrap();

@@ -55,41 +55,6 @@ const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// So many sets of workers of one process are remembered, the latest.
 const MOST_WORKERS: usize = 64;
 
-/// The start of the server, in microseconds.
-pub(crate) const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
-
-/// $1 own key. All others, with their last sign of life, and whether nobody holds their lock, which is taken for no longer
-/// than this takes.
-const LOOK: &str = "SELECT p.key, p.renewed_at, pg_try_advisory_xact_lock(p.key) FROM {schema}.process AS p \
-     WHERE p.key <> $1 AND p.registered_at > {started}";
-
-/// $1 those who are taken for dead, $2 their last signs of life. Those of whom there was none since; until the transaction
-/// ends, there can be none.
-const LOCK: &str = "SELECT p.key FROM {schema}.process AS p JOIN unnest($1::bigint[], $2::bigint[]) AS d(key, renewed_at) \
-     ON d.key = p.key AND d.renewed_at = p.renewed_at FOR UPDATE OF p SKIP LOCKED";
-
-/// $1 own key.
-const SIGN: &str = "UPDATE {schema}.process SET renewed_at = {now} WHERE key = $1";
-
-/// $1 those who are taken for dead. Everybody, with whether it is one of them and its lock was free and is now taken, so
-/// that it cannot come back before the transaction has ended.
-const CONFIRM: &str = "SELECT p.key, p.workers, \
-     CASE WHEN p.key = ANY ($1::bigint[]) THEN pg_try_advisory_xact_lock(p.key) ELSE false END \
-     FROM {schema}.process AS p WHERE p.registered_at > {started}";
-
-/// $1 key, $2 workers. With it goes what was left by a server that has been started since.
-const REGISTER: &str = "WITH old AS (DELETE FROM {schema}.process AS p WHERE p.key <> $1 AND p.registered_at <= {started}) \
-     INSERT INTO {schema}.process AS p (key, registered_at, workers) VALUES ($1, {now}, $2::text[]) \
-     ON CONFLICT (key) DO UPDATE SET registered_at = excluded.registered_at, workers = excluded.workers";
-
-/// $1 keys. Forgets the dead whose leases are all taken.
-const FORGET: &str = "DELETE FROM {schema}.process AS p WHERE p.key = ANY ($1::bigint[]) \
-     AND NOT EXISTS (SELECT 1 FROM {schema}.running AS r WHERE r.owner = ANY (p.workers))";
-
-fn complete(text: &str) -> String {
-    text.replace("{started}", STARTED)
-}
-
 /// What this handle of the store knows about itself and the others.
 #[derive(Debug)]
 pub(crate) struct Liveness {
@@ -297,15 +262,15 @@ impl Liveness {
 
     async fn find(&self, store: &Store, access: &Access) -> Result<Vec<Found>, StateError> {
         let mut work = Work::statement(access).await?;
-        let look = query(&store.render(&complete(LOOK))).bind(self.session_lock.key());
+        let look = query(&store.sql.other_processes).bind(self.session_lock.key());
         let rows = work.session().fetch(look).await?;
         work.commit().await?;
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
             found.push(Found {
-                key: row::get(row, 0)?,
-                renewed_at: row::get(row, 1)?,
-                is_free: row::get(row, 2)?,
+                key: row::get(row, "key")?,
+                renewed_at: row::get(row, "renewed_at")?,
+                is_free: row::get(row, "is_free")?,
             });
         }
         Ok(found)
@@ -373,7 +338,7 @@ async fn register(
 
 async fn write(store: &Store, access: &Access, key: i64, workers: Vec<String>) -> Result<(), StateError> {
     let mut work = Work::statement(access).await?;
-    let register = query(&store.render(&complete(REGISTER))).bind(key).bind(workers);
+    let register = query(&store.sql.register).bind(key).bind(workers);
     work.session().execute(register).await?;
     work.commit().await
 }
@@ -392,13 +357,13 @@ async fn vouch(session_lock: Arc<SessionLock>, store: Arc<Store>, access: Access
 
 async fn sign(store: &Store, access: &Access, key: i64) -> Result<(), StateError> {
     let mut work = Work::renewal(access).await?;
-    work.session().execute(query(&store.render(SIGN)).bind(key)).await?;
+    work.session().execute(query(&store.sql.sign_of_life).bind(key)).await?;
     work.commit().await
 }
 
 async fn withdraw(store: &Store, access: &Access, key: i64) -> Result<(), StateError> {
     let mut work = Work::statement(access).await?;
-    let withdraw = query(&store.render("DELETE FROM {schema}.process AS p WHERE p.key = $1")).bind(key);
+    let withdraw = query(&store.sql.withdraw).bind(key);
     work.session().execute(withdraw).await?;
     work.commit().await
 }
@@ -418,29 +383,29 @@ pub(crate) async fn confirm(
     if dead.is_empty() {
         return Ok(Confirmed::default());
     }
-    let lock = query(&store.render(LOCK))
+    let lock = query(&store.sql.lock_silent)
         .bind(dead.iter().map(|missed| missed.key).collect::<Vec<_>>())
         .bind(dead.iter().map(|missed| missed.renewed_at).collect::<Vec<_>>());
     let locked = session.fetch(lock).await?;
-    let silent = locked.iter().map(|found| row::get(found, 0));
+    let silent = locked.iter().map(|found| row::get(found, "key"));
     let silent = silent.collect::<Result<Vec<i64>, _>>()?;
     if silent.is_empty() {
         return Ok(Confirmed::default());
     }
-    let confirm = query(&store.render(&complete(CONFIRM))).bind(silent);
-    let (mut keys, mut lost, mut others) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    let confirm = query(&store.sql.confirm_dead).bind(silent);
+    let mut keys = Vec::new();
+    let (mut dead_workers, mut live_workers) = (BTreeSet::new(), BTreeSet::new());
     for found in session.fetch(confirm).await? {
-        let workers: Vec<String> = row::get(&found, 1)?;
-        match row::get(&found, 2)? {
-            true => {
-                keys.push(row::get(&found, 0)?);
-                lost.extend(workers);
-            }
-            false => others.extend(workers),
+        let workers: Vec<String> = row::get(&found, "workers")?;
+        if row::get(&found, "is_dead")? {
+            keys.push(row::get(&found, "key")?);
+            dead_workers.extend(workers);
+        } else {
+            live_workers.extend(workers);
         }
     }
     // A name that is used twice is alive if one of the two is.
-    let workers = lost.difference(&others).cloned().collect();
+    let workers = dead_workers.difference(&live_workers).cloned().collect();
     Ok(Confirmed { keys, workers })
 }
 
@@ -449,6 +414,6 @@ pub(crate) async fn forget(session: &mut Session<'_>, store: &Store, confirmed: 
     if confirmed.keys.is_empty() {
         return Ok(());
     }
-    let forget = query(&store.render(FORGET)).bind(confirmed.keys.clone());
+    let forget = query(&store.sql.forget_dead).bind(confirmed.keys.clone());
     session.execute(forget).await
 }

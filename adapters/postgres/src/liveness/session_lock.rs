@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::notify::backoff::Backoff;
-use crate::notify::listener::SESSION;
+use crate::statements::{plain, text};
 
 /// The setting that carries the number of the lock.
 pub(crate) const SETTING: &str = "queuert.session_lock";
@@ -33,12 +33,6 @@ const CHECK: Duration = Duration::from_secs(10);
 
 /// A session that has lived this long was a good one.
 const GOOD: Duration = Duration::from_secs(5);
-
-/// Whether a session was made with the options of this handle, and by its server. The number is random, so that no other
-/// session has it. A pooler may ignore the options, or send them as statements to whichever session it hands out: then the
-/// number is missing, or the source of the settings is another one than what a connection is made with.
-const OWN: &str = "SELECT current_setting('queuert.session_lock', true), \
-     (SELECT s.source FROM pg_catalog.pg_settings AS s WHERE s.name = 'plan_cache_mode')";
 
 /// The sessions of this process that hold one lock.
 #[derive(Debug)]
@@ -99,9 +93,9 @@ impl SessionLock {
             return Ok(());
         }
         // As one plain message, which no pooler tears apart or has to remember.
-        let found = sqlx::raw_sql(OWN).fetch_one(session).await?;
-        let number: Option<String> = found.try_get(0)?;
-        let source: Option<String> = found.try_get(1)?;
+        let found = sqlx::raw_sql(plain(text::IS_OWN_SESSION)).fetch_one(session).await?;
+        let number: Option<String> = found.try_get("key")?;
+        let source: Option<String> = found.try_get("source")?;
         if number != Some(self.key.to_string()) || source.as_deref() != Some("client") {
             self.found_pooler();
         }
@@ -124,7 +118,7 @@ impl SessionLock {
             return Err(sqlx::Error::Protocol("the session belongs to a pooler".to_owned()));
         }
         // Waits if somebody just looks, which takes no time.
-        let take = sqlx::query("SELECT pg_advisory_lock_shared($1)").bind(self.key);
+        let take = sqlx::query(plain(text::TAKE_SESSION_LOCK)).bind(self.key);
         session.execute(take.persistent(false)).await?;
         self.held.send_modify(|held| {
             held.sessions += 1;
@@ -177,7 +171,7 @@ impl SessionLock {
         let mut session = PgListener::connect_with(&pool).await?;
         session.eager_reconnect(false);
         // Settings that a server does not know are done without.
-        let _ = session.execute(SESSION).await;
+        let _ = session.execute(plain(text::LISTENER_SETTINGS)).await;
         let hold = self.take(&mut session).await?;
         Ok((session, hold))
     }

@@ -9,11 +9,12 @@ use uuid::Uuid;
 
 use crate::connection::session::{Session, query};
 use crate::error::corrupt;
-use crate::row::{self, JOB_COLUMNS, StoredJob, Table};
+use crate::row::{self, StoredJob, Table};
+use crate::statements::{Filling, text};
 use crate::store::Store;
 
 /// How often a chain may slip away, each time because another transaction has changed it, before something is wrong.
-const MANY_ROUNDS: usize = 10_000;
+const MOST_ROUNDS: usize = 10_000;
 
 /// Chains that are locked until the transaction ends.
 #[derive(Debug, Default)]
@@ -53,20 +54,23 @@ impl Store {
         ids.sort_unstable();
         ids.dedup();
         let mut locked = Locked::default();
-        let text = lock_statement(session.waits);
-        for round in 0..MANY_ROUNDS {
+        let lock = self.sql.lock_chains.when(!session.waits);
+        for round in 0..MOST_ROUNDS {
             if ids.is_empty() {
                 return Ok(locked);
             }
-            let rows = session.fetch(query(&self.render(&text)).bind(ids.clone())).await?;
+            let rows = session.fetch(query(lock).bind(ids.clone())).await?;
             let (mut missed, mut missed_jobs) = (Vec::new(), Vec::new());
             let mut jobs = Vec::new();
             for found in &rows {
-                match (row::get::<Option<Uuid>>(found, 1)?, row::get::<bool>(found, 2)?) {
+                match (
+                    row::get::<Option<Uuid>>(found, "job_id")?,
+                    row::get::<bool>(found, "is_locked")?,
+                ) {
                     (None, _) => {}
                     (Some(job), true) => jobs.push(job),
                     (Some(job), false) => {
-                        missed.push(row::get::<Uuid>(found, 0)?);
+                        missed.push(row::get::<Uuid>(found, "chain_id")?);
                         missed_jobs.push(job);
                     }
                 }
@@ -100,20 +104,13 @@ impl Store {
         session: &mut Session<'_>,
         jobs: Vec<Uuid>,
     ) -> Result<HashMap<ChainId, Uuid>, StateError> {
-        let mut text = "SELECT j.chain_id, j.id FROM {schema}.job AS j WHERE j.id = ANY ($1::uuid[])".to_owned();
-        for table in Table::ALL {
-            let table = table.name();
-            text.push_str(&format!(
-                " AND NOT EXISTS (SELECT 1 FROM {{schema}}.{table} AS x WHERE x.id = j.id)"
-            ));
-        }
-        text.push_str(" ORDER BY j.id FOR UPDATE OF j");
-        if !session.waits {
-            text.push_str(" SKIP LOCKED");
-        }
         let mut damaged = HashMap::new();
-        for found in session.fetch(query(&self.render(&text)).bind(jobs)).await? {
-            damaged.insert(ChainId::from_uuid(row::get(&found, 0)?), row::get(&found, 1)?);
+        let lock = query(self.sql.lock_damaged.when(!session.waits)).bind(jobs);
+        for found in session.fetch(lock).await? {
+            damaged.insert(
+                ChainId::from_uuid(row::get(&found, "chain_id")?),
+                row::get(&found, "id")?,
+            );
         }
         Ok(damaged)
     }
@@ -129,13 +126,10 @@ impl Store {
         if jobs.is_empty() {
             return Ok(locked);
         }
-        let read = match session.guarded {
-            true => &self.sql.jobs_by_id_within,
-            false => &self.sql.jobs_by_id,
-        };
-        let rows = session.fetch(query(read).bind(jobs)).await?;
+        let read = query(self.sql.jobs_by_id.when(session.guarded)).bind(jobs);
+        let rows = session.fetch(read).await?;
         if let Some(last) = rows.last() {
-            locked.now = row::time(last, JOB_COLUMNS)?;
+            locked.now = row::time(last, "now")?;
         }
         for stored in row::jobs(session, self, &rows).await? {
             // A completed job that is not the last one any more: the chain went on while we waited.
@@ -163,42 +157,12 @@ impl Store {
             by_table.entry(stored.table).or_default().push(stored.job.id.as_uuid());
         }
         for (table, ids) in by_table {
-            let change = match table {
-                // Only a deletion looks for the dependants of a completed chain, and it asks for the edges.
-                Table::Result => "final = final",
-                _ => "awaited = true",
-            };
-            let update = self.render(&format!(
-                "UPDATE {{schema}}.{} SET {change} WHERE id = ANY ($1::uuid[])",
-                table.name()
-            ));
+            let filling = Filling::none()
+                .when("completed", table == Table::Result)
+                .with("table", table.name());
+            let update = self.statement(text::MARK_AWAITED, filling);
             session.execute(query(&update).bind(ids)).await?;
         }
         Ok(())
     }
-}
-
-/// $1 chains. Each with its latest job, if it exists, and whether that job's row is locked now. Table after table, in
-/// order of id in each.
-fn lock_statement(waits: bool) -> String {
-    let skip = if waits { "" } else { " SKIP LOCKED" };
-    let latest = crate::statements::LATEST_ID;
-    let mut text = format!(
-        "WITH wanted AS MATERIALIZED (SELECT c.id AS chain_id, {latest} AS job_id FROM unnest($1::uuid[]) AS c(id))"
-    );
-    let mut all = Vec::new();
-    for table in Table::ALL {
-        let table = table.name();
-        text.push_str(&format!(
-            ", in_{table} AS MATERIALIZED (SELECT x.id FROM {{schema}}.{table} AS x \
-             WHERE x.id = ANY (ARRAY(SELECT job_id FROM wanted)) ORDER BY x.id FOR UPDATE{skip})"
-        ));
-        all.push(format!("SELECT id FROM in_{table}"));
-    }
-    text.push_str(&format!(
-        ", locked AS MATERIALIZED ({}) SELECT w.chain_id, w.job_id, \
-         EXISTS (SELECT 1 FROM locked AS l WHERE l.id = w.job_id) FROM wanted AS w",
-        all.join(" UNION ALL ")
-    ));
-    text
 }

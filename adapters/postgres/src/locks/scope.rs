@@ -24,7 +24,7 @@ pub(crate) enum Scope<'a> {
     /// These, the blockers of all their jobs, and so on.
     Cascade(&'a [ChainId]),
     /// These, the chains for which they wait or would wait if they were retried, and so on.
-    Way(&'a [ChainId]),
+    Ahead(&'a [ChainId]),
 }
 
 impl Scope<'_> {
@@ -33,9 +33,9 @@ impl Scope<'_> {
     pub(crate) async fn chains(self, session: &mut Session<'_>, store: &Store) -> Result<Vec<ChainId>, StateError> {
         let (given, edges) = match self {
             Self::Chains(given) => (given, None),
-            Self::WithBlockers(given) => (given, Some(store.render(&blockers_of_latest()))),
-            Self::Cascade(given) => (given, Some(store.render(BLOCKERS_OF_ALL))),
-            Self::Way(given) => (given, Some(store.sql.way.clone())),
+            Self::WithBlockers(given) => (given, Some(&store.sql.blockers_of_latest)),
+            Self::Cascade(given) => (given, Some(&store.sql.blockers_of_all)),
+            Self::Ahead(given) => (given, Some(&store.sql.chains_ahead)),
         };
         let mut seen = BTreeSet::new();
         let mut chains: Vec<ChainId> = given.iter().copied().filter(|chain| seen.insert(*chain)).collect();
@@ -46,13 +46,13 @@ impl Scope<'_> {
         while level < chains.len() {
             let ids: Vec<Uuid> = chains[level..].iter().map(|chain| chain.as_uuid()).collect();
             level = chains.len();
-            for found in session.fetch(query(&edges).bind(ids)).await? {
-                let chain = ChainId::from_uuid(row::get(&found, 0)?);
+            for found in session.fetch(query(edges).bind(ids)).await? {
+                let chain = ChainId::from_uuid(row::get(&found, "id")?);
                 if seen.insert(chain) {
                     chains.push(chain);
                 }
             }
-            if let Self::WithBlockers(_) | Self::Way(_) = self {
+            if let Self::WithBlockers(_) | Self::Ahead(_) = self {
                 break;
             }
         }
@@ -63,24 +63,6 @@ impl Scope<'_> {
     fn grows(self) -> bool {
         !matches!(self, Self::Chains(_))
     }
-}
-
-/// $1 chains. Their blockers, in the order of the chains, then of their jobs and positions.
-const BLOCKERS_OF_ALL: &str = "SELECT b.chain_id FROM unnest($1::uuid[]) WITH ORDINALITY AS c(id, place) \
-     CROSS JOIN LATERAL (SELECT f.id, 0 AS chain_index FROM {schema}.job AS f WHERE f.id = c.id AND f.chain_index = 0 \
-     UNION ALL SELECT n.id, n.chain_index FROM {schema}.job AS n WHERE n.chain_id = c.id AND n.chain_index > 0 OFFSET 0) AS j \
-     CROSS JOIN LATERAL (SELECT b.chain_id, b.position FROM {schema}.blocker AS b WHERE b.job_id = j.id OFFSET 0) AS b \
-     ORDER BY c.place, j.chain_index, b.position";
-
-/// The same of the latest jobs only.
-fn blockers_of_latest() -> String {
-    let latest = crate::statements::LATEST_ID;
-    format!(
-        "SELECT b.chain_id FROM unnest($1::uuid[]) WITH ORDINALITY AS c(id, place) \
-         CROSS JOIN LATERAL (SELECT {latest} AS id OFFSET 0) AS j \
-         CROSS JOIN LATERAL (SELECT b.chain_id, b.position FROM {{schema}}.blocker AS b WHERE b.job_id = j.id OFFSET 0) AS b \
-         ORDER BY c.place, b.position"
-    )
 }
 
 /// Locks the chains of a scope, and returns them in the order of [`Scope::chains`].
@@ -99,7 +81,7 @@ pub(crate) async fn lock(
     let rounds = if careless { 0 } else { MANY_ROUNDS };
     let mut contended = None;
     for _ in 0..rounds {
-        session.execute(query(&store.sql.lock_savepoint)).await?;
+        session.execute(query(&store.sql.savepoint)).await?;
         if let Some(chain) = contended {
             store.lock_chains(session, [chain]).await?;
         }
@@ -108,11 +90,11 @@ pub(crate) async fn lock(
         contended = locked.busy.iter().min().copied();
         // A chain that went on before its lock was granted may have other blockers now.
         if contended.is_none() && (!scope.grows() || scope.chains(session, store).await? == chains) {
-            session.execute(query(&store.sql.release_lock_savepoint)).await?;
+            session.execute(query(&store.sql.release_savepoint)).await?;
             return Ok((chains, locked));
         }
-        session.execute(query(&store.sql.undo_lock_savepoint)).await?;
-        session.execute(query(&store.sql.release_lock_savepoint)).await?;
+        session.execute(query(&store.sql.rollback_to_savepoint)).await?;
+        session.execute(query(&store.sql.release_savepoint)).await?;
     }
     loop {
         let chains = scope.chains(session, store).await?;
@@ -137,12 +119,11 @@ pub(crate) async fn chains_of(
     store: &Store,
     jobs: &[JobId],
 ) -> Result<BTreeMap<JobId, ChainId>, StateError> {
-    let search = store.render("SELECT id, chain_id FROM {schema}.job WHERE id = ANY ($1::uuid[])");
     let ids: Vec<Uuid> = jobs.iter().map(|job| job.as_uuid()).collect();
     let mut chains = BTreeMap::new();
-    for found in session.fetch(query(&search).bind(ids)).await? {
-        let chain = ChainId::from_uuid(row::get(&found, 1)?);
-        chains.insert(JobId::from_uuid(row::get(&found, 0)?), chain);
+    for found in session.fetch(query(&store.sql.chains_of_jobs).bind(ids)).await? {
+        let chain = ChainId::from_uuid(row::get(&found, "chain_id")?);
+        chains.insert(JobId::from_uuid(row::get(&found, "id")?), chain);
     }
     Ok(chains)
 }

@@ -7,8 +7,8 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::time::Instant;
 
 use crate::error::{has_code, misconfigured, translate};
-use crate::migrate::{LEDGER, Step, check_version, last_version, render, step, version_of};
-use crate::store::quote;
+use crate::migrate::{Step, check_version, last_version, render, step, version_of};
+use crate::statements::{Filling, fill, plain, quote, text};
 
 /// How long a step is tried again while a transaction holds a lock that it needs.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(60);
@@ -104,25 +104,19 @@ async fn try_step(
     long: bool,
 ) -> Result<Progress, Failure> {
     let mut transaction = connection.begin().await?;
-    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)")
+    let exists: bool = sqlx::query_scalar(plain(text::SCHEMA_EXISTS))
         .bind(schema)
         .persistent(false)
         .fetch_one(&mut *transaction)
         .await?;
-    let mut prepare = String::new();
-    if !exists {
-        // Only then: `IF NOT EXISTS` asks for the right to create one even if there is nothing to do.
-        prepare.push_str("CREATE SCHEMA IF NOT EXISTS {schema}; ");
-    }
-    prepare.push_str(LEDGER);
-    prepare.push_str("; LOCK TABLE {schema}.migration IN ACCESS EXCLUSIVE MODE");
-    // Quietly: that the ledger exists already is no news.
-    let prepare = format!(
-        "SET LOCAL client_min_messages = warning; {}; {}; {}",
-        limit_idle_time(),
-        lock_timeout(long),
-        render(&prepare, schema)
-    );
+    let filling = Filling::none()
+        .when("waits_long", long)
+        .when("creates_schema", !exists)
+        .with("idle_limit", MOST_IDLE_MILLISECONDS)
+        .with("lock_wait", SHORT_WAIT.as_millis())
+        .with("longest_deadlock_timeout", LONGEST_DEADLOCK_TIMEOUT.as_millis())
+        .with("ledger", fill(text::LEDGER, &Filling::none()));
+    let prepare = render(&fill(text::PREPARE_STEP, &filling), schema);
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *transaction).await?;
     let version = version_of(&mut transaction, schema).await?.map_err(Failure::Refused)?;
     // Another process, of a later version, may have been here since somebody has looked.
@@ -146,38 +140,10 @@ async fn try_step(
     }
 }
 
-/// The statement that bounds how long a try waits for each lock.
-fn lock_timeout(long: bool) -> String {
-    let short = SHORT_WAIT.as_millis();
-    if !long {
-        return format!("SET LOCAL lock_timeout = '{short}ms'");
-    }
-    // Both settings are in milliseconds.
-    format!(
-        "SELECT set_config('lock_timeout', ({short} + CASE WHEN s.setting::bigint <= {longest} THEN s.setting::bigint \
-         ELSE 0 END)::text, true) FROM pg_settings AS s WHERE s.name = 'deadlock_timeout'",
-        longest = LONGEST_DEADLOCK_TIMEOUT.as_millis()
-    )
-}
-
-/// The statement that ends the session if this process is frozen or vanishes between two statements of a step: it has the
-/// ledger locked, and perhaps tables that all processes use. A limit that the session has already stays if it is shorter.
-fn limit_idle_time() -> String {
-    format!(
-        "SELECT set_config('idle_in_transaction_session_timeout', '{MOST_IDLE_MILLISECONDS}', true) WHERE \
-         current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 millisecond' \
-         AND interval '{MOST_IDLE_MILLISECONDS} milliseconds'"
-    )
-}
-
 /// The error for a step that could not be applied because of locks, with the sessions that hold them, the longest
 /// transaction first.
 async fn locked(connection: &mut PgConnection, schema: &str, patience: Duration) -> Result<StateError, StateError> {
-    let holders = "SELECT format('%s (%s)', a.pid, coalesce(nullif(a.application_name, ''), 'no name')) \
-         FROM pg_stat_activity AS a WHERE a.pid <> pg_backend_pid() AND a.datname = current_database() AND EXISTS ( \
-         SELECT 1 FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = c.relnamespace \
-         WHERE l.pid = a.pid AND l.granted AND n.nspname = $1) ORDER BY a.xact_start, a.pid LIMIT 10";
-    let holders: Vec<String> = sqlx::query_scalar(holders)
+    let holders: Vec<String> = sqlx::query_scalar(plain(text::LOCK_HOLDERS))
         .bind(schema)
         .persistent(false)
         .fetch_all(connection)

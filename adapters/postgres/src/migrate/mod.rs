@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use crate::error::{misconfigured, translate};
 use crate::migrate::apply::{LOCK_PATIENCE, apply};
-use crate::store::quote;
+use crate::statements::{Filling, fill, plain, quote, text};
 
 /// One step of the schema, as plain SQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +26,6 @@ pub(crate) type Step = (&'static str, &'static str);
 
 /// The steps in order; the version of a step is its place in this list, from one.
 pub(crate) const STEPS: &[Step] = &[("schema", include_str!("../../migrations/0001_schema.sql"))];
-
-/// The ledger. It is this library's own: migrations of the application never meet it.
-pub(crate) const LEDGER: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (version integer PRIMARY KEY, name text NOT NULL, \
-     applied_at timestamptz NOT NULL DEFAULT now())";
 
 /// What the role must be able to use.
 pub(crate) const TABLES: [&str; 15] = [
@@ -59,15 +55,16 @@ const LONGEST_NAME: usize = 63;
 pub(crate) fn migrations(schema: &str) -> Result<Vec<Migration>, StateError> {
     check_name(schema)?;
     let steps = (1..).zip(STEPS).map(|(version, (name, sql))| {
-        let mut text = String::new();
+        let mut sql_of_step = String::new();
         if version == 1 {
-            text.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {{schema}};\n\n{LEDGER};\n\n"));
+            let ledger = fill(text::LEDGER, &Filling::none());
+            sql_of_step.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {{schema}};\n\n{ledger};\n\n"));
         }
-        text.push_str(&step(version, name, sql));
+        sql_of_step.push_str(&step(version, name, sql));
         Migration {
             version,
             name,
-            sql: render(&text, schema),
+            sql: render(&sql_of_step, schema),
         }
     });
     Ok(steps.collect())
@@ -139,7 +136,7 @@ async fn look(connection: &mut PgConnection, schema: &str) -> Result<Found, Stat
 ///
 /// Misconfigured if it is newer than this code, or if tables of somebody else have our names.
 async fn inspect(connection: &mut PgConnection, schema: &str) -> Result<Found, StateError> {
-    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)")
+    let exists: bool = sqlx::query_scalar(plain(text::SCHEMA_EXISTS))
         .bind(schema)
         .persistent(false)
         .fetch_one(&mut *connection)
@@ -148,17 +145,13 @@ async fn inspect(connection: &mut PgConnection, schema: &str) -> Result<Found, S
     if !exists {
         return Ok(Found::NoSchema);
     }
-    let columns: Vec<(String, String)> = sqlx::query_as(
-        "SELECT c.relname::text, a.attname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
-         JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = 1 \
-         WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY ($2)",
-    )
-    .bind(schema)
-    .bind(TABLES.map(str::to_owned).to_vec())
-    .persistent(false)
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(translate)?;
+    let columns: Vec<(String, String)> = sqlx::query_as(plain(text::FIRST_COLUMNS))
+        .bind(schema)
+        .bind(TABLES.map(str::to_owned).to_vec())
+        .persistent(false)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(translate)?;
     match columns.iter().find(|(table, _)| table == "migration") {
         Some((_, first)) if first == "version" => {}
         Some(_) => return Err(foreign("migration", schema)),
@@ -204,12 +197,8 @@ fn foreign(table: &str, schema: &str) -> StateError {
 
 /// Whether the role may create what is missing.
 async fn may_migrate(connection: &mut PgConnection, schema: &str, found: &Found) -> Result<(), StateError> {
-    let rights = "SELECT quote_ident(current_user::text), quote_ident(current_database()::text), CASE WHEN $2 \
-         THEN has_database_privilege(current_database(), 'CREATE') ELSE has_schema_privilege($1, 'CREATE') END, \
-         (SELECT min(quote_ident(c.relowner::regrole::text)) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
-         WHERE n.nspname = $1 AND c.relname = ANY ($3) AND NOT pg_has_role(c.relowner, 'USAGE'))";
     let mut transaction = connection.begin().await.map_err(translate)?;
-    let row = sqlx::query(rights)
+    let row = sqlx::query(plain(text::RIGHT_TO_CREATE))
         .bind(schema)
         .bind(*found == Found::NoSchema)
         .bind(TABLES.map(str::to_owned).to_vec())
@@ -218,9 +207,9 @@ async fn may_migrate(connection: &mut PgConnection, schema: &str, found: &Found)
         .await
         .map_err(translate)?;
     transaction.commit().await.map_err(translate)?;
-    let (role, database): (String, String) = (row.get(0), row.get(1));
-    if row.get(2) {
-        let Some(owner) = row.get::<Option<String>, _>(3) else {
+    let (role, database): (String, String) = (row.get("role"), row.get("database"));
+    if row.get("may_create") {
+        let Some(owner) = row.get::<Option<String>, _>("other_owner") else {
             return Ok(());
         };
         return Err(misconfigured(format!(
@@ -240,24 +229,15 @@ async fn may_migrate(connection: &mut PgConnection, schema: &str, found: &Found)
 
 /// Whether the role may do what the verbs do. All that is missing is named at once.
 async fn may_work(connection: &mut PgConnection, schema: &str) -> Result<(), StateError> {
-    let rights = "SELECT c.relname::text, p.name, quote_ident(current_user::text), \
-         has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace AS n \
-         LEFT JOIN (pg_class AS c CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p(name)) \
-         ON c.relnamespace = n.oid AND c.relname = ANY ($2) AND (c.relname <> 'migration' OR p.name = 'SELECT') \
-         AND NOT has_table_privilege(c.oid, p.name) WHERE n.nspname = $1 ORDER BY 2, 1";
     let mut transaction = connection.begin().await.map_err(translate)?;
-    let rows = sqlx::query(rights)
+    let rows = sqlx::query(plain(text::MISSING_RIGHTS))
         .bind(schema)
         .bind(TABLES.map(str::to_owned).to_vec())
         .persistent(false)
         .fetch_all(&mut *transaction)
         .await
         .map_err(translate)?;
-    // Everybody may call a function, unless the database was told otherwise.
-    let calls = "SELECT p.oid::regprocedure::text, quote_ident(current_user::text) FROM pg_proc AS p \
-         JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = ANY ($2) \
-         AND NOT has_function_privilege(p.oid, 'EXECUTE') ORDER BY 1";
-    let uncallable = sqlx::query(calls)
+    let uncallable = sqlx::query(plain(text::UNCALLABLE_FUNCTIONS))
         .bind(schema)
         .bind(FUNCTIONS.map(str::to_owned).to_vec())
         .persistent(false)
@@ -267,15 +247,16 @@ async fn may_work(connection: &mut PgConnection, schema: &str) -> Result<(), Sta
     transaction.commit().await.map_err(translate)?;
     let mut grants = Vec::new();
     for row in &uncallable {
-        let (function, role): (String, String) = (row.get(0), row.get(1));
+        let (function, role): (String, String) = (row.get("function"), row.get("role"));
         grants.push(format!("GRANT EXECUTE ON FUNCTION {function} TO {role}"));
     }
     for row in &rows {
-        let role: String = row.get(2);
-        if !row.get::<bool, _>(3) {
+        let role: String = row.get("role");
+        if !row.get::<bool, _>("may_use_schema") {
             grants.push(format!("GRANT USAGE ON SCHEMA {} TO {role}", quote(schema)));
         }
-        if let (Some(table), Some(right)) = (row.get::<Option<String>, _>(0), row.get::<Option<String>, _>(1)) {
+        let (table, privilege): (Option<String>, Option<String>) = (row.get("table_name"), row.get("privilege"));
+        if let (Some(table), Some(right)) = (table, privilege) {
             grants.push(format!("GRANT {right} ON {}.{table} TO {role}", quote(schema)));
         }
     }
@@ -294,7 +275,7 @@ pub(crate) async fn version_of(
     connection: &mut PgConnection,
     schema: &str,
 ) -> Result<Result<u32, StateError>, sqlx::Error> {
-    let version = render("SELECT coalesce(max(version), 0) FROM {schema}.migration", schema);
+    let version = render(&fill(text::VERSION, &Filling::none()), schema);
     let version: i32 = sqlx::query_scalar(AssertSqlSafe(version))
         .persistent(false)
         .fetch_one(connection)

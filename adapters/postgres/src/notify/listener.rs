@@ -21,6 +21,7 @@ use crate::notify::look::Looked;
 use crate::notify::payload::{Batch, Item, decode};
 use crate::notify::{Phase, Shared};
 use crate::sabotage::Bug;
+use crate::statements::{plain, text};
 
 /// How long a connection may take to be made, and its first notification to arrive.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -36,11 +37,6 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Processes that are asked who they are answer within this time, not all at once.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
-
-/// The server is to notice a process that has vanished, and not to end a session for being quiet.
-pub(crate) const SESSION: &str = "SELECT set_config('idle_session_timeout', '0', false), \
-     set_config('tcp_keepalives_idle', '15', false), set_config('tcp_keepalives_interval', '5', false), \
-     set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '30000', false)";
 
 const POOLER: &str = "nothing of what is announced would be heard: the listener goes through a pooler in transaction mode, \
      or to another database; give it the server's own address with `PostgresNotifyOptions::listen_with`";
@@ -153,7 +149,7 @@ impl Listener {
                 return Err(POOLER.into());
             }
             // Settings that a server does not know, or a pooler does not take, are done without.
-            let _ = listener.execute(SESSION).await;
+            let _ = listener.execute(plain(text::LISTENER_SETTINGS)).await;
             listener
                 .listen(&shared.channel)
                 .await
@@ -515,7 +511,7 @@ async fn reason(shared: &Shared) -> Arc<str> {
 /// Whether a pooler hands the session of this connection to others between its statements: seen from the session being
 /// another one after the next statement of somebody else, or from his being the same.
 async fn is_shared(shared: &Shared, listener: &mut PgListener) -> bool {
-    let session = || sqlx::query_scalar::<_, i32>("SELECT pg_backend_pid()").persistent(false);
+    let session = || sqlx::query_scalar::<_, i32>(plain(text::SESSION)).persistent(false);
     let Ok(before) = session().fetch_one(&mut *listener).await else {
         return false;
     };

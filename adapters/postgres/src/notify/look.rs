@@ -3,35 +3,15 @@
 use std::time::Duration;
 
 use queuert::TypeName;
-use sqlx::{AssertSqlSafe, PgConnection, Row, SqlSafeStr, SqlStr};
+use sqlx::{PgConnection, Row, SqlStr};
 
-use crate::liveness::STARTED;
 use crate::liveness::other_processes::Found;
 use crate::notify::payload::{Ticket, looked};
-use crate::store::{NOW, micros, quote};
+use crate::statements::{Filling, Schema, fill, text};
+use crate::store::micros;
 
 /// So many due jobs of a type are counted. More than the idle workers of a fleet are not needed.
 const MOST_COUNTED: i64 = 256;
-
-/// $1 the channel, or null if no other process is to know, $2 and $5 the announcement before and after the time that the look
-/// took, $3 the key of this process, or null if it does not look for dead ones, $4 how many microseconds before its time a job
-/// counts as due: a worker that claims too early is told when to come back.
-///
-/// A row per type with its number of jobs; a row per process with its last sign of life and whether its lock is free, which
-/// is taken for no longer than this takes; and one row, the last, with the microseconds. Its commit need not wait for the
-/// disk: nothing is written but the announcement.
-const LOOK: &str = "WITH due AS MATERIALIZED (SELECT t.name, r.jobs + l.jobs AS jobs FROM {schema}.job_type AS t \
-     CROSS JOIN LATERAL (SELECT count(*) AS jobs FROM (SELECT FROM {schema}.ready AS r WHERE r.type_id = t.id \
-     ORDER BY r.rank, r.id LIMIT {most}) AS x) AS r \
-     CROSS JOIN LATERAL (SELECT count(*) AS jobs FROM (SELECT FROM {schema}.later AS l WHERE l.type_id = t.id \
-     AND l.scheduled_at <= {now} + $4::bigint ORDER BY l.scheduled_at LIMIT {most}) AS x) AS l), \
-     others AS MATERIALIZED (SELECT p.key, p.renewed_at, pg_try_advisory_xact_lock(p.key) AS is_free \
-     FROM {schema}.process AS p WHERE p.key <> $3::bigint AND p.registered_at > {started}) \
-     SELECT d.name, d.jobs, NULL::bigint, NULL::boolean FROM due AS d WHERE d.jobs > 0 \
-     UNION ALL SELECT NULL, o.key, o.renewed_at, o.is_free FROM others AS o \
-     UNION ALL SELECT NULL, t.took, NULL, CASE WHEN $1::text IS NOT NULL \
-     THEN set_config('synchronous_commit', 'off', true) IS NULL OR pg_notify($1::text, $2::text || t.took || $5::text) IS NULL \
-     END FROM (SELECT (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint AS took OFFSET 0) AS t";
 
 /// How a process looks at the store of a schema.
 #[derive(Debug)]
@@ -53,14 +33,9 @@ pub(crate) struct Looked {
 
 impl Look {
     pub(crate) fn new(schema: &str, early: Duration) -> Self {
-        let text = LOOK
-            .replace("{now}", NOW)
-            .replace("{started}", STARTED)
-            .replace("{most}", &MOST_COUNTED.to_string());
-        // The name comes last, because it may look like anything.
-        let text = text.replace("{schema}", &quote(schema));
+        let filled = fill(text::LOOK, &Filling::none().with("most", MOST_COUNTED));
         Self {
-            text: AssertSqlSafe(text).into_sql_str(),
+            text: Schema::new(schema).complete(&filled),
             early,
         }
     }
@@ -86,8 +61,8 @@ impl Look {
             ..Looked::default()
         };
         for row in look.fetch_all(connection).await? {
-            let (name, number): (Option<String>, i64) = (row.try_get(0)?, row.try_get(1)?);
-            let renewed_at: Option<i64> = row.try_get(2)?;
+            let (name, number): (Option<String>, i64) = (row.try_get("type_name")?, row.try_get("number")?);
+            let renewed_at: Option<i64> = row.try_get("renewed_at")?;
             match (name, renewed_at) {
                 (Some(name), _) => {
                     let jobs = usize::try_from(number).unwrap_or(1);
@@ -96,7 +71,7 @@ impl Look {
                 (None, Some(renewed_at)) => looked.others.get_or_insert_default().push(Found {
                     key: number,
                     renewed_at,
-                    is_free: row.try_get(3)?,
+                    is_free: row.try_get("is_free")?,
                 }),
                 (None, None) => looked.took = Duration::from_micros(u64::try_from(number).unwrap_or(0)),
             }

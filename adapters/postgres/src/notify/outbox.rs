@@ -22,7 +22,7 @@ use crate::connection::budget::Budget;
 use crate::notify::backoff::Backoff;
 use crate::notify::look::{Look, Looked};
 use crate::notify::payload::{Batch, NOBODY, Ticket};
-use crate::store::escape;
+use crate::statements::{Filling, escape, fill, plain, text};
 
 /// Announcements within this time of the last one share the next one.
 const GAP: Duration = Duration::from_millis(4);
@@ -234,7 +234,7 @@ impl Outbox {
 
     /// The server's session that an announcement would have gone through.
     pub(crate) async fn session(&self) -> Option<i32> {
-        let session = sqlx::query_scalar("SELECT pg_backend_pid()").persistent(false);
+        let session = sqlx::query_scalar(plain(text::SESSION)).persistent(false);
         session.fetch_one(&mut *self.lane.for_worker().await.ok()?).await.ok()
     }
 
@@ -305,25 +305,20 @@ fn notify(
     channel: &str,
     payloads: Vec<String>,
 ) -> sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments> {
-    sqlx::query("SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload")
+    sqlx::query(plain(text::ANNOUNCE_WITHIN))
         .persistent(false)
         .bind(channel.to_owned())
         .bind(payloads)
 }
 
-/// The same by itself: a plain text, which takes one round trip where a statement with parameters that is not kept
-/// prepared takes two. Its commit does not wait for the disk: a wake-up is a hint, and a crash of the server loses it
-/// anyway, because the listeners are gone.
+/// The same by itself.
 fn announcement(channel: &str, payloads: &[String]) -> String {
-    let payloads: Vec<String> = payloads
-        .iter()
-        .map(|payload| format!("E'{}'", escape(payload)))
-        .collect();
-    format!(
-        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(E'{}', payload) FROM unnest(ARRAY[{}]) AS payload",
-        escape(channel),
-        payloads.join(", ")
-    )
+    let literal = |text: &str| format!("E'{}'", escape(text));
+    let payloads: Vec<String> = payloads.iter().map(|payload| literal(payload)).collect();
+    let filling = Filling::none()
+        .with("channel", literal(channel))
+        .with("payloads", payloads.join(", "));
+    fill(text::ANNOUNCE, &filling)
 }
 
 struct Failure {
@@ -462,7 +457,7 @@ mod tests {
         let text = announcement("it's", &["a\\'b".to_owned(), "c".to_owned()]);
         assert_eq!(
             text,
-            "SELECT set_config('synchronous_commit', 'off', true), pg_notify(E'it''s', payload) \
+            "SELECT set_config('synchronous_commit', 'off', true), pg_notify(E'it''s', payload)\n\
              FROM unnest(ARRAY[E'a\\\\''b', E'c']) AS payload"
         );
     }

@@ -1,28 +1,24 @@
-//! The statement that ends attempts, a whole batch at once.
+//! Fills the statement that ends attempts, a whole batch at once.
 
 use std::time::Duration;
 
-use crate::sabotage::Bug;
-use crate::store::{CLOCK, idle_until};
-use crate::transaction::in_transaction;
-use crate::type_ids::KNOWN;
-use crate::verbs::create::scheduled;
+use super::{Filling, fill};
 
-/// How long a batch waits for a lock before it passes over the row. Nobody who is at work has one for longer: a renewal,
-/// a sweep or the start of a dependant is over after a few round trips and a write to the disk. And it is as long as a
-/// worker lets an end rest that was passed over, so waiting costs no end more than twice what it saves. A transaction
+/// How long a batch waits for a lock before it skips the row. No transaction that is at work has one for longer: a renewal, a
+/// sweep or the start of a dependant is over after a few round trips and a write to the disk. And it is as long as a worker
+/// waits before it writes an end again that was skipped, so waiting costs no end more than twice what it saves. A transaction
 /// that keeps its lock holds up each batch that meets a row of it for this long, and only the first time: see
-/// [`LockedJobs`](crate::verbs::settle::locked_jobs::LockedJobs).
-pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
+/// [`LockedJobs`](crate::contention::LockedJobs).
+pub(crate) const LOCK_WAIT: Duration = Duration::from_millis(10);
 
-/// What the statement for a batch must be able to do. Parts that no item needs are left out of its text.
+/// What the statement for a batch must be able to do. Sections that no item needs are left out of its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
-    pub(crate) finishes: bool,
-    pub(crate) continues: bool,
-    pub(crate) hands_over: bool,
-    pub(crate) gives_back: bool,
-    pub(crate) buries: bool,
+    finishes: bool,
+    continues: bool,
+    hands_over: bool,
+    gives_back: bool,
+    buries: bool,
     one_worker: bool,
     locking: Locking,
 }
@@ -30,13 +26,12 @@ pub(crate) struct Shape {
 /// What becomes of a row that another transaction has locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Locking {
-    /// It is waited for: in the caller's transaction, and an error if that has ended.
+    /// The statement waits for it: in the caller's transaction, and an error if that has ended.
     #[default]
     Wait,
-    /// It is passed over.
+    /// The statement skips it.
     Skip,
-    /// The whole statement fails. Hardly ever does anybody else have a lock, and finding out by locking each row costs
-    /// as much as deleting it.
+    /// The whole statement fails.
     Fail,
 }
 
@@ -48,13 +43,13 @@ pub(crate) const BURY: i16 = 3;
 pub(crate) const RELEASE: i16 = 4;
 pub(crate) const SNOOZE: i16 = 5;
 
-/// What is bound to the statement. All but two are arrays with an element per item.
+/// What is bound to the statement. All but `Worker`, `Step` and the known types are arrays with an element per item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parameter {
     Jobs,
     Fences,
     Kinds,
-    /// One for all.
+    /// One for all items.
     Worker,
     Workers,
     /// Outputs or errors.
@@ -69,15 +64,15 @@ pub(crate) enum Parameter {
     NextInputs,
     NextFences,
     NextLeases,
-    /// The ageing step, one for all.
+    /// The ageing step.
     Step,
     /// The types of all next jobs, each once, and their names: the statement does nothing unless the database has them.
-    KnownNumbers,
-    KnownNames,
+    KnownTypeIds,
+    KnownTypeNames,
 }
 
 impl Parameter {
-    /// Its type, and the name of its column if it is an array.
+    /// Its type, and the name of its column if it is an array of items.
     fn sql(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Jobs => ("uuid[]", Some("id")),
@@ -97,11 +92,13 @@ impl Parameter {
             Self::NextFences => ("uuid[]", Some("next_fence")),
             Self::NextLeases => ("bigint[]", Some("next_lease")),
             Self::Step => ("bigint", None),
-            Self::KnownNumbers => ("integer[]", None),
-            Self::KnownNames => ("text[]", None),
+            Self::KnownTypeIds => ("integer[]", None),
+            Self::KnownTypeNames => ("text[]", None),
         }
     }
 }
+
+const TEMPLATE: &str = include_str!("settle/settle.sql");
 
 impl Shape {
     pub(crate) fn of(kinds: &[i16], hands_over: bool, one_worker: bool, locking: Locking) -> Self {
@@ -132,14 +129,19 @@ impl Shape {
         self.finishes || self.continues
     }
 
-    /// In the order in which they are bound. What no item needs is left out: the server reads, takes apart and keeps
-    /// each element of each array.
+    /// Whether the rows are locked before they are deleted.
+    fn locks_first(self) -> bool {
+        self.locking == Locking::Skip || self.continues_before_deletion()
+    }
+
+    fn continues_before_deletion(self) -> bool {
+        self.continues && self.locking != Locking::Fail
+    }
+
+    /// In the order in which they are bound.
     pub(crate) fn parameters(self) -> Vec<Parameter> {
         use Parameter::*;
-        let worker = match self.one_worker {
-            true => Worker,
-            false => Workers,
-        };
+        let worker = if self.one_worker { Worker } else { Workers };
         let parts: [(bool, &[Parameter]); 7] = [
             (true, &[Jobs, Fences]),
             (self.is_mixed(), &[Kinds]),
@@ -155,8 +157,8 @@ impl Shape {
                     NextMaxAttempts,
                     NextTraces,
                     NextInputs,
-                    KnownNumbers,
-                    KnownNames,
+                    KnownTypeIds,
+                    KnownTypeNames,
                 ],
             ),
             (self.hands_over, &[NextFences, NextLeases]),
@@ -165,243 +167,68 @@ impl Shape {
         parts.flat_map(|(_, part)| part.iter().copied()).collect()
     }
 
-    /// A parameter where it stands in the statement.
+    /// A parameter as the text refers to it.
     fn bound(self, parameter: Parameter) -> String {
         let place = self.parameters().iter().position(|each| *each == parameter);
         format!("${}::{}", place.map_or(0, |place| place + 1), parameter.sql().0)
     }
 
-    /// The condition that `f` is of one of these kinds. Where all are of one kind, only that is asked for.
-    fn is(self, kinds: &str) -> String {
-        match self.is_mixed() {
-            true => format!("f.kind IN ({kinds})"),
-            false => "true".to_owned(),
-        }
+    /// The columns of an item that the statement still needs after the row was deleted.
+    fn returned(self) -> String {
+        let returned = |parameter: Parameter| match parameter {
+            Parameter::Jobs | Parameter::Times | Parameter::Delays => None,
+            // The next job is written before the deletion.
+            Parameter::NextMaxAttempts | Parameter::NextTraces | Parameter::NextInputs
+                if self.continues_before_deletion() =>
+            {
+                None
+            }
+            parameter => parameter.sql().1,
+        };
+        let columns = self.parameters().into_iter().filter_map(returned);
+        let columns: Vec<String> = columns.map(|column| format!("item.{column}")).collect();
+        columns.join(", ")
     }
 
-    /// Takes what [`Shape::parameters`] says. One row: the jobs that were settled, the time, and whether
-    /// the database has the types of the next jobs; if not, nothing was done.
-    ///
-    /// What an awaited chain's end has to do is not in here: the mark is on the row that is deleted, so it cannot be
-    /// missed. Everything hangs on what the deletion returns, but for next jobs: they are written before the old ones are
-    /// given up, so that an id that is taken refuses the item and no error spoils the transaction, and for this the old
-    /// jobs are locked first. Where the statement may fail it does so if an id is taken, and next jobs come after the old
-    /// ones, too: a lock for each, and keeping all that is given twice more, costs half as much as all the rest.
-    ///
-    /// Every step in between keeps its rows, outputs and all, so there are as few of them as can be. Rows are looked up one
-    /// by one, whatever the server believes the tables hold, which is what `ANY` and `OFFSET 0` are for: a plan that was
-    /// made when `running` looked empty would compare all with all.
-    pub(crate) fn statement(self) -> String {
-        let parameters = self.parameters();
-        let arrays = parameters
-            .iter()
-            .filter_map(|parameter| Some((*parameter, parameter.sql().1?)));
-        let (arrays, columns): (Vec<String>, Vec<&str>) = arrays
-            .map(|(parameter, column)| (self.bound(parameter), column))
-            .unzip();
-        let (arrays, columns) = (arrays.join(", "), columns.join(", "));
-        let timeout = match self.locking {
-            Locking::Fail => format!("set_config('lock_timeout', '{}ms', true)", PATIENCE.as_millis()),
-            // In the transaction of an attempt.
-            Locking::Wait => {
-                let idle = format!(
-                    "(SELECT CASE WHEN count(*) > 0 THEN {} ELSE '' END FROM unnest({}) AS u(id) CROSS JOIN LATERAL (\
-                     SELECT r.leased_until FROM {{schema}}.running AS r WHERE r.id = u.id OFFSET 0) AS r)",
-                    idle_until("min(r.leased_until)"),
-                    self.bound(Parameter::Jobs)
-                );
-                in_transaction(&idle, "text")
-            }
-            Locking::Skip => "''".to_owned(),
-        };
-        let held = match Bug::Fencing.is_on() {
-            false => "r.id = ANY (ARRAY[a.id]) AND r.fence = a.fence",
-            true => "r.id = ANY (ARRAY[a.id])",
-        };
-        let finishes = match self.is_mixed() {
-            true => "a.kind = 0",
-            false => "true",
-        };
-        let mine = match self.finishes {
-            true if Bug::Unblocking.is_on() => format!(
-                "{held} AND NOT ({finishes} AND EXISTS (SELECT 1 FROM {{schema}}.job AS j \
-                 JOIN {{schema}}.blocker AS b ON b.chain_id = j.chain_id WHERE j.id = a.id))"
-            ),
-            true => format!("{held} AND NOT ({finishes} AND r.awaited)"),
-            false => held.to_owned(),
-        };
-        let known = match self.continues {
-            true => KNOWN
-                .replace("{numbers}", &self.bound(Parameter::KnownNumbers))
-                .replace("{names}", &self.bound(Parameter::KnownNames)),
-            false => "true".to_owned(),
-        };
-        let mut text =
-            format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout, {known} AS known), ");
-        let mut source = format!("unnest({arrays}) AS a({columns})");
-        let may_fail = self.locking == Locking::Fail;
-        if self.locking == Locking::Skip || (self.continues && !may_fail) {
-            let skip = match self.locking {
-                Locking::Skip => " SKIP LOCKED",
-                _ => "",
-            };
-            text.push_str(&format!(
-                "l AS MATERIALIZED (SELECT a.* FROM {source} CROSS JOIN LATERAL (\
-                 SELECT 1 FROM {{schema}}.running AS r WHERE {mine} FOR UPDATE{skip}) AS x \
-                 WHERE (SELECT known FROM clock)), "
-            ));
-            source = "l AS a".to_owned();
-        }
-        let (continues, others) = match self.is_mixed() {
-            true => ("a.kind = 1", "a.kind <> 1"),
-            false => ("true", "false"),
-        };
-        if self.continues && !may_fail {
-            text.push_str(&format!(
-                "n AS ({} WHERE {continues} ON CONFLICT (id) DO NOTHING RETURNING id), \
-                 g AS MATERIALIZED (SELECT a.* FROM {source} WHERE {others} OR a.next_id IN (SELECT n.id FROM n)), ",
-                next_jobs(&source)
-            ));
-            // By itself, and not as a condition of the deletion: that is checked again for a row that somebody has just
-            // changed, apart from the rest of the statement.
-            source = "g AS a".to_owned();
-        }
-        let given = parameters.iter().filter_map(|parameter| match parameter {
-            Parameter::Jobs | Parameter::Times | Parameter::Delays => None,
-            Parameter::NextMaxAttempts | Parameter::NextTraces | Parameter::NextInputs if !may_fail => None,
-            parameter => parameter.sql().1,
+    pub(crate) fn text(self) -> String {
+        let items = self.parameters().into_iter().filter_map(|parameter| {
+            let column = parameter.sql().1?;
+            Some((self.bound(parameter), column))
         });
-        let given: String = given.map(|column| format!(", a.{column}")).collect();
-        let next_at = match self.has_times() {
-            true => format!(", {} AS next_at", scheduled("a", CLOCK)),
-            false => String::new(),
-        };
-        let rank = match self.gives_back {
-            true => ", r.rank",
-            false => "",
-        };
-        // The condition on the clock is checked before any row is read, so that the timeout is in force by then.
-        text.push_str(&format!(
-            "f AS (DELETE FROM {{schema}}.running AS r USING {source} \
-             WHERE {mine} AND (SELECT known AND timeout IS NOT NULL FROM clock) \
-             RETURNING r.id, r.scheduled_at, r.started_at, r.type_id, r.attempt, r.claims, r.priority, r.awaited, \
-             r.keyed, r.chain_type_id, r.chain_created_at{rank}{given}{next_at}), "
-        ));
-        if self.continues && may_fail {
-            text.push_str(&format!("n AS ({} WHERE {continues}), ", next_jobs("f AS a")));
-        }
+        let (arrays, columns): (Vec<String>, Vec<&str>) = items.unzip();
         let worker = match self.one_worker {
             true => self.bound(Parameter::Worker),
-            false => "f.worker".to_owned(),
+            false => "ended.worker".to_owned(),
         };
-        if self.completes() {
-            let (last, output) = match (self.is_mixed(), self.finishes) {
-                (true, _) => ("f.kind = 0", if self.finishes { "f.text" } else { "NULL" }),
-                (false, true) => ("true", "f.text"),
-                (false, false) => ("false", "NULL"),
-            };
-            text.push_str(&format!(
-                "result AS (INSERT INTO {{schema}}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
-                 attempt, claims, final, started_at, settled_fence, completed_by, output) \
-                 SELECT f.id, {CLOCK}, f.chain_created_at, f.scheduled_at, f.chain_type_id, f.attempt, f.claims, {last}, \
-                 f.started_at, f.fence, {worker}, {output} FROM f WHERE {}), ",
-                self.is("0, 1")
-            ));
-        }
-        if self.hands_over {
-            text.push_str(&format!(
-                "taken AS (INSERT INTO {{schema}}.running (id, leased_until, scheduled_at, started_at, type_id, attempt, \
-                 claims, priority, awaited, fence, owner, keyed, chain_type_id, chain_created_at) \
-                 SELECT f.next_id, {CLOCK} + least(f.next_lease, 9223372036854775807 - {CLOCK}), f.next_at, {CLOCK}, \
-                 f.next_type, 1, 1, f.next_priority, f.awaited, f.next_fence, {worker}, f.keyed, f.chain_type_id, \
-                 f.chain_created_at FROM f WHERE {} AND f.next_fence IS NOT NULL), ",
-                self.is("1")
-            ));
-        }
-        let step = match self.has_times() {
-            true => self.bound(Parameter::Step),
-            false => String::new(),
-        };
-        if self.continues {
-            let which = match self.hands_over {
-                true => format!("{} AND f.next_fence IS NULL", self.is("1")),
-                false => self.is("1"),
-            };
-            text.push_str(&pending(
-                "next",
-                "f.next_id, f.next_at, f.next_type, 0, 0, f.next_priority, f.awaited, NULL::bigint, NULL::uuid",
-                &which,
-                "f.next_at",
-                &format!("f.next_at - f.next_priority * {step}"),
-            ));
-        }
-        if self.gives_back {
-            // What is released keeps its place.
-            let at = "CASE WHEN f.kind = 4 THEN greatest(f.scheduled_at, 0) ELSE f.next_at END";
-            let columns = format!(
-                "f.id, {at}, f.type_id, CASE WHEN f.kind = 2 THEN f.attempt ELSE greatest(f.attempt, 1) - 1 END, f.claims, \
-                 f.priority, f.awaited, f.started_at, f.fence"
-            );
-            text.push_str(&pending(
-                "back",
-                &columns,
-                "f.kind IN (2, 4, 5)",
-                at,
-                &format!(
-                    "CASE WHEN f.kind = 4 THEN coalesce(f.rank, f.scheduled_at - f.priority * {step}) \
-                     ELSE f.next_at - f.priority * {step} END"
-                ),
-            ));
-        }
-        if self.buries {
-            text.push_str(&format!(
-                "stopped AS (INSERT INTO {{schema}}.stopped (id, ended_at, chain_created_at, scheduled_at, chain_type_id, \
-                 attempt, claims, status, awaited, started_at, settled_fence, type_id) \
-                 SELECT f.id, {CLOCK}, f.chain_created_at, f.scheduled_at, f.chain_type_id, f.attempt, f.claims, 4, f.awaited, \
-                 f.started_at, f.fence, f.type_id FROM f WHERE f.kind = 3), "
-            ));
-        }
-        if self.buries || self.gives_back {
-            text.push_str(&format!(
-                "failure AS (INSERT INTO {{schema}}.failure (id, attempt, at, message) \
-                 SELECT f.id, f.attempt, {CLOCK}, f.text FROM f WHERE f.kind IN (2, 3) \
-                 ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt, at = excluded.at, \
-                 message = excluded.message), "
-            ));
-        }
-        if self.finishes || self.buries {
-            text.push_str(&format!(
-                "key AS (DELETE FROM {{schema}}.open_key AS k WHERE k.chain_id = ANY (ARRAY(\
-                 SELECT j.chain_id FROM f CROSS JOIN LATERAL (\
-                 SELECT j.chain_id, j.keyed FROM {{schema}}.job AS j WHERE j.id = f.id OFFSET 0) AS j \
-                 WHERE f.keyed AND j.keyed AND {}))), ",
-                self.is("0, 3")
-            ));
-        }
-        text.truncate(text.len() - 2);
-        // One row for all of them: a row each would cost the server and the process more than all else in the answer.
-        text.push_str(" SELECT ARRAY(SELECT f.id FROM f), clock.now, clock.known FROM clock");
-        text
+        let filling = Filling::none()
+            .when("finishes", self.finishes)
+            .when("continues", self.continues)
+            .when("hands_over", self.hands_over)
+            .when("gives_back", self.gives_back)
+            .when("buries", self.buries)
+            .when("mixed", self.is_mixed())
+            .when("has_times", self.has_times())
+            .when("completes", self.completes())
+            .when("ends_chains", self.finishes || self.buries)
+            .when("fails_attempts", self.gives_back || self.buries)
+            .when("waits", self.locking == Locking::Wait)
+            .when("skips", self.locking == Locking::Skip)
+            .when("fails", self.locking == Locking::Fail)
+            .when("locks_first", self.locks_first())
+            .when("continues_before_deletion", self.continues_before_deletion())
+            .when(
+                "continues_after_deletion",
+                self.continues && self.locking == Locking::Fail,
+            )
+            .with("lock_timeout", format_args!("{}ms", LOCK_WAIT.as_millis()))
+            .with("jobs", self.bound(Parameter::Jobs))
+            .with("step", self.bound(Parameter::Step))
+            .with("known_type_ids", self.bound(Parameter::KnownTypeIds))
+            .with("known_type_names", self.bound(Parameter::KnownTypeNames))
+            .with("item_arrays", arrays.join(", "))
+            .with("item_columns", columns.join(", "))
+            .with("returned_item_columns", self.returned())
+            .with("worker_of_ended", worker);
+        fill(TEMPLATE, &filling)
     }
-}
-
-/// Writes the next jobs of items `a`.
-fn next_jobs(items: &str) -> String {
-    format!(
-        "INSERT INTO {{schema}}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, created_at, \
-         blockers, priority, keyed, max_attempts, trace_context, input) \
-         SELECT a.next_id, j.chain_id, j.chain_index + 1, a.next_type, j.chain_type_id, j.chain_created_at, \
-         {CLOCK}, 0, a.next_priority, j.keyed, a.max_attempts, a.trace_context, a.input \
-         FROM {items} CROSS JOIN LATERAL (SELECT * FROM {{schema}}.job AS j WHERE j.id = a.id OFFSET 0) AS j"
-    )
-}
-
-/// The two tables of pending jobs, fed from `f`.
-fn pending(name: &str, columns: &str, which: &str, at: &str, rank: &str) -> String {
-    let names = "id, scheduled_at, type_id, attempt, claims, priority, awaited, started_at, settled_fence";
-    format!(
-        "{name}_later AS (INSERT INTO {{schema}}.later ({names}) SELECT {columns} FROM f WHERE {which} AND {at} > {CLOCK}), \
-         {name}_ready AS (INSERT INTO {{schema}}.ready ({names}, rank) SELECT {columns}, {rank} FROM f \
-         WHERE {which} AND {at} <= {CLOCK}), "
-    )
 }

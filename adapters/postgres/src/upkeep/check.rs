@@ -1,10 +1,12 @@
 //! Checks that every row is where it belongs, a page at a time. What can be put right without a guess is; the rest is
 //! told. Nothing is ever deleted here.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use queuert::StateError;
 use queuert::adapter::UnblockedJob;
-use queuert::{ChainId, JobId, StateError};
+use sqlx::SqlStr;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -12,10 +14,11 @@ use crate::connection::connect::Access;
 use crate::connection::session::{Session, query};
 use crate::error::corrupt;
 use crate::row;
+use crate::statements::{Filling, text};
 use crate::store::Store;
 use crate::transaction::Work;
 use crate::upkeep::{Term, elect};
-use crate::verbs::settle::general::named;
+use crate::verbs::settle::general::unblock;
 
 /// How often all rows are checked.
 const EVERY: Duration = Duration::from_secs(86_400);
@@ -25,61 +28,12 @@ const PAGE: usize = 1_000;
 /// How many ids a finding names.
 const NAMED: usize = 5;
 
-/// $1 where the last page ended. The next page of a table: the last id, how many rows there were, and those without a
-/// job. One statement, so one snapshot: a job that is being moved or deleted is seen before or after it.
-const WITHOUT_JOB: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
-     coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE (SELECT j.id FROM {schema}.job AS j WHERE j.id = p.id) IS NULL), \
-     '{}') FROM (SELECT t.id FROM {schema}.{table} AS t WHERE t.id > $1 ORDER BY t.id LIMIT {page}) AS p";
-
-/// The same of rows with another number for the type than their job has.
-const OF_ANOTHER_TYPE: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
-     coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE (SELECT j.type_id FROM {schema}.job AS j WHERE j.id = p.id) \
-     <> p.type_id), '{}') FROM (SELECT t.id, t.type_id FROM {schema}.{table} AS t WHERE t.id > $1 ORDER BY t.id \
-     LIMIT {page}) AS p";
-
-/// The same of jobs with a number that no type has, and of first jobs of chains with another type than their chain.
-const WITHOUT_TYPE: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
-     coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE (p.chain_index = 0 AND p.type_id <> p.chain_type_id) \
-     OR (SELECT t.id FROM {schema}.job_type AS t WHERE t.id = p.type_id) IS NULL \
-     OR (SELECT t.id FROM {schema}.job_type AS t WHERE t.id = p.chain_type_id) IS NULL), '{}') FROM (\
-     SELECT j.id, j.chain_index, j.type_id, j.chain_type_id FROM {schema}.job AS j WHERE j.id > $1 ORDER BY j.id \
-     LIMIT {page}) AS p";
-
-/// The same of jobs that are in none of the tables, or in more than one.
-const NOT_IN_ONE_PLACE: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
-     coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE p.places <> 1), '{}') FROM (SELECT t.id, \
-     (SELECT count(*) FROM {schema}.ready AS x WHERE x.id = t.id) \
-     + (SELECT count(*) FROM {schema}.later AS x WHERE x.id = t.id) \
-     + (SELECT count(*) FROM {schema}.waiting AS x WHERE x.id = t.id) \
-     + (SELECT count(*) FROM {schema}.running AS x WHERE x.id = t.id) \
-     + (SELECT count(*) FROM {schema}.stopped AS x WHERE x.id = t.id) \
-     + (SELECT count(*) FROM {schema}.result AS x WHERE x.id = t.id) AS places \
-     FROM (SELECT t.id FROM {schema}.job AS t WHERE t.id > $1 ORDER BY t.id LIMIT {page}) AS t) AS p";
-
-/// The same of blocked jobs that count another number of open blockers than they have.
-const MISCOUNTED: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
-     coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE p.remaining <> p.open), '{}') FROM (\
-     SELECT w.id, w.remaining, (SELECT count(*) FROM {schema}.blocker AS b \
-     CROSS JOIN LATERAL (SELECT b.chain_id AS id) AS c WHERE b.job_id = w.id \
-     AND NOT EXISTS (SELECT 1 FROM {schema}.result AS r WHERE r.id = {latest} AND r.final)) AS open \
-     FROM (SELECT w.id, w.remaining FROM {schema}.waiting AS w WHERE w.id > $1 ORDER BY w.id LIMIT {page}) AS w) AS p";
-
-/// The same of blocked jobs with a blocker that does not exist, so that it will never complete.
-const WITHOUT_BLOCKER: &str = "SELECT (array_agg(p.id ORDER BY p.id DESC))[1], count(*), \
-     coalesce(array_agg(p.id ORDER BY p.id) FILTER (WHERE EXISTS (SELECT 1 FROM {schema}.blocker AS b \
-     WHERE b.job_id = p.id AND (SELECT f.id FROM {schema}.job AS f WHERE f.id = b.chain_id AND f.chain_index = 0) IS NULL)), \
-     '{}') FROM (SELECT w.id FROM {schema}.waiting AS w WHERE w.id > $1 ORDER BY w.id LIMIT {page}) AS p";
-
-/// $1 blocked jobs. Their rows, locked, unless somebody else has their chain locked.
-const LOCK_WAITING: &str = "SELECT w.id, w.remaining FROM {schema}.waiting AS w WHERE w.id = ANY ($1::uuid[]) \
-     ORDER BY w.id FOR UPDATE SKIP LOCKED";
-
 #[derive(Clone, Copy, Debug)]
 enum Rule {
     HasJob(&'static str),
     HasTypeOfJob(&'static str),
     HasType,
-    IsInOnePlace,
+    IsInOneTable,
     CountsItsBlockers,
     HasItsBlockers,
 }
@@ -99,20 +53,20 @@ const RULES: [Rule; 15] = [
     Rule::HasType,
     Rule::CountsItsBlockers,
     Rule::HasItsBlockers,
-    Rule::IsInOnePlace,
+    Rule::IsInOneTable,
 ];
 
 impl Rule {
-    fn statement(self) -> String {
-        let text = match self {
-            Self::HasJob(table) => WITHOUT_JOB.replace("{table}", table),
-            Self::HasTypeOfJob(table) => OF_ANOTHER_TYPE.replace("{table}", table),
-            Self::HasType => WITHOUT_TYPE.to_owned(),
-            Self::IsInOnePlace => NOT_IN_ONE_PLACE.to_owned(),
-            Self::CountsItsBlockers => MISCOUNTED.replace("{latest}", crate::statements::LATEST_ID),
-            Self::HasItsBlockers => WITHOUT_BLOCKER.to_owned(),
-        };
-        text.replace("{page}", &PAGE.to_string())
+    fn statement(self, store: &Store) -> SqlStr {
+        let filling = Filling::none().with("page", PAGE);
+        match self {
+            Self::HasJob(table) => store.statement(text::CHECK_WITHOUT_JOB, filling.with("table", table)),
+            Self::HasTypeOfJob(table) => store.statement(text::CHECK_OF_ANOTHER_TYPE, filling.with("table", table)),
+            Self::HasType => store.statement(text::CHECK_WITHOUT_TYPE, filling),
+            Self::IsInOneTable => store.statement(text::CHECK_NOT_IN_ONE_TABLE, filling),
+            Self::CountsItsBlockers => store.statement(text::CHECK_MISCOUNTED, filling),
+            Self::HasItsBlockers => store.statement(text::CHECK_WITHOUT_BLOCKER, filling),
+        }
     }
 
     /// What is told of rows that break it.
@@ -131,7 +85,7 @@ impl Rule {
                  the same though they are the first of their chain; a worker that processes a lost type adds it to \
                  `job_type` again; otherwise correct the number, or delete their chains: {ids}"
             ),
-            Self::IsInOnePlace => format!(
+            Self::IsInOneTable => format!(
                 "{count} jobs have no row of state or more than one, so no worker can go on with them; lists leave out those \
                  that have none; restore the rows or delete their chains: {ids}"
             ),
@@ -179,13 +133,13 @@ impl Check {
                 return Ok(false);
             }
             let mut work = Work::statement(access).await?;
-            let page = query(&store.render(&rule.statement())).bind(self.after);
+            let page = query(&rule.statement(store)).bind(self.after);
             let rows = work.session().fetch(page).await?;
             work.commit().await?;
             let found = rows.first().ok_or_else(|| corrupt("a count is missing"))?;
-            let last: Option<Uuid> = row::get(found, 0)?;
-            let rows: i64 = row::get(found, 1)?;
-            let mut broken: Vec<Uuid> = row::get(found, 2)?;
+            let last: Option<Uuid> = row::get(found, "last")?;
+            let rows: i64 = row::get(found, "count")?;
+            let mut broken: Vec<Uuid> = row::get(found, "broken")?;
             if matches!(rule, Rule::CountsItsBlockers) && !broken.is_empty() {
                 let mut work = Work::transaction(access).await?;
                 let (mended, free) = recount(&mut work.session(), store, worker, broken).await?;
@@ -227,41 +181,23 @@ async fn recount(
         return Ok(Default::default());
     }
     let mut waiting: Vec<(Uuid, i32)> = Vec::new();
-    for found in &session.fetch(query(&store.render(LOCK_WAITING)).bind(jobs)).await? {
-        waiting.push((row::get(found, 0)?, row::get(found, 1)?));
+    for found in &session.fetch(query(&store.sql.lock_waiting).bind(jobs)).await? {
+        waiting.push((row::get(found, "id")?, row::get(found, "remaining")?));
     }
     let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
-    let mut open: std::collections::HashMap<Uuid, i32> = std::collections::HashMap::new();
+    let mut open: HashMap<Uuid, i32> = HashMap::new();
     for found in &session.fetch(query(&store.sql.open_blockers).bind(ids)).await? {
-        open.insert(row::get(found, 0)?, row::get(found, 1)?);
+        open.insert(row::get(found, "job_id")?, row::get(found, "count")?);
     }
-    let (mut mended, mut taken) = (Vec::new(), Vec::new());
+    let mut miscounted: Vec<(Uuid, i32)> = Vec::new();
     for (id, remaining) in waiting {
         let gone = remaining - open.get(&id).copied().unwrap_or_default();
         if gone != 0 {
-            mended.push(id);
-            taken.push(gone);
+            miscounted.push((id, gone));
         }
     }
-    if mended.is_empty() {
-        return Ok(Default::default());
-    }
-    // No chain has ended here, so no edge is marked as the last one.
-    let no_chain = vec![Uuid::nil(); mended.len()];
-    let unblock = query(&store.sql.unblock)
-        .bind(mended.clone())
-        .bind(taken)
-        .bind(store.step())
-        .bind(no_chain);
-    let rows = session.fetch(unblock).await?;
-    let mut free = Vec::new();
-    for found in &rows {
-        let (job, chain) = (
-            JobId::from_uuid(row::get(found, 0)?),
-            ChainId::from_uuid(row::get(found, 1)?),
-        );
-        free.push((job, chain, row::get(found, 2)?));
-    }
-    let free = named(session, store, free).await?;
-    Ok((mended, free))
+    // No chain has ended here, so no edge is noted as the last one.
+    let taken = miscounted.iter().map(|(id, gone)| (*id, *gone, Uuid::nil()));
+    let unblocked = unblock(session, store, taken).await?;
+    Ok((miscounted.into_iter().map(|(id, _)| id).collect(), unblocked))
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::connection::connect::Access;
 use crate::connection::session::{Session, query};
 use crate::row;
+use crate::statements::{Filling, text};
 use crate::store::Store;
 use crate::transaction::Work;
 use crate::upkeep::Retention;
@@ -25,33 +26,9 @@ const TURN: Duration = Duration::from_secs(1);
 const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(60);
 
-/// A lock that is not there by then is somebody else's, who is not to be held up by old chains.
-const PATIENCE: &str = "SET LOCAL lock_timeout = '200ms'";
-
 /// Numbers in the table of what has stopped.
 const DEAD: i16 = 4;
 const CANCELLED: i16 = 5;
-
-/// $1 chain type, $2 the end of the time in which chains are old enough, $3 and $4 where the last page ended. The next
-/// page of chains that were created before $2: the last job of each, and whether its end is old enough too.
-const COMPLETED_PAGE: &str = "SELECT r.id, r.chain_created_at, r.ended_at < $2 FROM {schema}.result AS r \
-     WHERE r.final AND r.chain_type_id = $1::integer AND r.chain_created_at < $2::bigint \
-     AND r.chain_created_at >= $3::bigint AND (r.chain_created_at, r.id) > ($3::bigint, $4::uuid) \
-     ORDER BY r.chain_created_at, r.id LIMIT {batch}";
-
-/// The same of chains that stopped in the way of $5.
-const STOPPED_PAGE: &str = "SELECT s.id, s.chain_created_at, s.ended_at < $2 FROM {schema}.stopped AS s \
-     WHERE s.status = $5::smallint AND s.chain_type_id = $1::integer AND s.chain_created_at < $2::bigint \
-     AND s.chain_created_at >= $3::bigint AND (s.chain_created_at, s.id) > ($3::bigint, $4::uuid) \
-     ORDER BY s.chain_created_at, s.id LIMIT {batch}";
-
-/// $1 last jobs of completed chains. Their chains, locked, unless somebody else has them locked.
-const LOCK_COMPLETED: &str = "SELECT j.chain_id, j.keyed FROM {schema}.result AS r \
-     JOIN {schema}.job AS j ON j.id = r.id WHERE r.id = ANY ($1::uuid[]) AND r.final FOR UPDATE OF r SKIP LOCKED";
-
-/// $1 last jobs of chains that stopped before $2 in the way of $3, which may have been retried since they were found.
-const LOCK_STOPPED: &str = "SELECT j.chain_id, j.keyed FROM {schema}.stopped AS s JOIN {schema}.job AS j ON j.id = s.id \
-     WHERE s.id = ANY ($1::uuid[]) AND s.ended_at < $2::bigint AND s.status = $3::smallint FOR UPDATE OF s SKIP LOCKED";
 
 /// Where the sweeps over old chains are.
 #[derive(Debug, Default)]
@@ -212,12 +189,12 @@ async fn read_page(
     store: &Store,
     run: &Run,
 ) -> Result<Vec<((i64, Uuid), bool)>, StateError> {
-    let text = match run.stopped {
-        None => COMPLETED_PAGE,
-        Some(_) => STOPPED_PAGE,
+    let template = match run.stopped {
+        None => text::EXPIRED_COMPLETED,
+        Some(_) => text::EXPIRED_STOPPED,
     };
     let (created_at, id) = run.after;
-    let mut page = query(&store.render(&text.replace("{batch}", &BATCH.to_string())))
+    let mut page = query(&store.statement(template, Filling::none().with("batch", BATCH)))
         .bind(run.type_id)
         .bind(run.before)
         .bind(created_at)
@@ -227,7 +204,8 @@ async fn read_page(
     }
     let mut found = Vec::new();
     for row in &session.fetch(page).await? {
-        found.push(((row::get(row, 1)?, row::get(row, 0)?), row::get(row, 2)?));
+        let place = (row::get(row, "chain_created_at")?, row::get(row, "id")?);
+        found.push((place, row::get(row, "is_expired")?));
     }
     Ok(found)
 }
@@ -243,10 +221,10 @@ async fn delete_chains(
     if elect(session, store, worker).await?.is_none() {
         return Ok(Vec::new());
     }
-    session.execute(query(&store.render(PATIENCE))).await?;
+    session.execute(query(&store.sql.limit_lock_wait_of_deletion)).await?;
     let lock = match run.stopped {
-        None => query(&store.render(LOCK_COMPLETED)).bind(last_jobs),
-        Some(status) => query(&store.render(LOCK_STOPPED))
+        None => query(&store.sql.lock_completed).bind(last_jobs),
+        Some(status) => query(&store.sql.lock_stopped)
             .bind(last_jobs)
             .bind(run.before)
             .bind(status),
@@ -254,8 +232,8 @@ async fn delete_chains(
     let mut chains: Vec<Uuid> = Vec::new();
     let mut keyed = false;
     for found in &session.fetch(lock).await? {
-        chains.push(row::get(found, 0)?);
-        keyed |= row::get::<bool>(found, 1)?;
+        chains.push(row::get(found, "chain_id")?);
+        keyed |= row::get::<bool>(found, "keyed")?;
     }
     // One that stays may refer to another one, which then stays too.
     while !chains.is_empty() {

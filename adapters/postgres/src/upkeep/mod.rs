@@ -37,22 +37,6 @@ const MORE_TO_CHECK: Duration = Duration::from_secs(1);
 /// Those who are not elected ask again when the lease could be over, within these bounds.
 const SOONEST: Duration = Duration::from_secs(1);
 
-/// $1 worker, $2 duration of the lease. Makes it the worker's, or keeps it so, unless somebody else has it; and locks
-/// the row until the transaction ends. Returns the time, and when all rows were last checked.
-const ELECT: &str = "UPDATE {schema}.maintainer SET owner = $1, leased_until = {now} + $2::bigint \
-     WHERE single = (SELECT m.single FROM {schema}.maintainer AS m \
-     WHERE m.single AND (m.owner = $1 OR m.leased_until <= {now}) FOR UPDATE SKIP LOCKED) RETURNING {now}, checked_at";
-
-/// The rest of the lease; nothing if there is no row, as after somebody has emptied all tables.
-const REST: &str = "SELECT m.leased_until - {now} FROM {schema}.maintainer AS m WHERE m.single";
-
-const ADD_ROW: &str = "INSERT INTO {schema}.maintainer (leased_until, checked_at, single, owner) \
-     VALUES (0, 0, true, '') ON CONFLICT DO NOTHING";
-
-/// $1 worker. All rows have been checked.
-const CHECKED: &str = "UPDATE {schema}.maintainer SET checked_at = {now} \
-     WHERE single = (SELECT m.single FROM {schema}.maintainer AS m WHERE m.single AND m.owner = $1 FOR UPDATE SKIP LOCKED)";
-
 /// What a process remembers between two turns. Losing it costs some work, and nothing else.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
@@ -117,7 +101,7 @@ impl Upkeep {
             work.commit().await?;
             memory.forget();
             let mut done = again_in(rest.clamp(SOONEST, LEASE));
-            done.findings.extend(store.lost.finding());
+            done.findings.extend(store.rows_without_job.finding());
             return Ok(done);
         };
         work.commit().await?;
@@ -138,7 +122,7 @@ impl Upkeep {
         if let Some(mut check) = check {
             if check.run(store, access, worker, &mut done.unblocked).await? {
                 let mut work = Work::statement(access).await?;
-                let checked = query(&store.render(CHECKED)).bind(worker.to_owned());
+                let checked = query(&store.sql.note_check).bind(worker.to_owned());
                 work.session().execute(checked).await?;
                 work.commit().await?;
                 done.findings.extend(check.findings());
@@ -148,7 +132,7 @@ impl Upkeep {
             }
         }
         // Last, because what is taken out and not returned is not told.
-        done.findings.extend(store.lost.finding());
+        done.findings.extend(store.rows_without_job.finding());
         Ok(done)
     }
 }
@@ -164,23 +148,23 @@ fn again_in(pause: Duration) -> Maintained {
 pub(crate) async fn elect(session: &mut Session<'_>, store: &Store, worker: &str) -> Result<Option<Term>, StateError> {
     let lease = i64::try_from(LEASE.as_micros()).unwrap_or(i64::MAX);
     let elected = session
-        .fetch(query(&store.render(ELECT)).bind(worker.to_owned()).bind(lease))
+        .fetch(query(&store.sql.elect).bind(worker.to_owned()).bind(lease))
         .await?;
     let Some(found) = elected.first() else {
         return Ok(None);
     };
     Ok(Some(Term {
-        now: Timestamp::from_micros(row::get(found, 0)?),
-        checked_at: Timestamp::from_micros(row::get(found, 1)?),
+        now: Timestamp::from_micros(row::get(found, "now")?),
+        checked_at: Timestamp::from_micros(row::get(found, "checked_at")?),
     }))
 }
 
 async fn rest(session: &mut Session<'_>, store: &Store) -> Result<Duration, StateError> {
-    let rows = session.fetch(query(&store.render(REST))).await?;
+    let rows = session.fetch(query(&store.sql.rest_of_lease)).await?;
     let Some(found) = rows.first() else {
-        session.execute(query(&store.render(ADD_ROW))).await?;
+        session.execute(query(&store.sql.add_row)).await?;
         return Ok(Duration::ZERO);
     };
-    let micros: i64 = row::get(found, 0)?;
+    let micros: i64 = row::get(found, "rest")?;
     Ok(Duration::from_micros(u64::try_from(micros).unwrap_or_default()))
 }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use queuert::StateError;
-use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
 use crate::connection::connect::Access;
 use crate::connection::session::query;
 use crate::error::translate;
 use crate::row;
-use crate::store::{Store, quote};
+use crate::statements::{Filling, quote, text};
+use crate::store::Store;
 use crate::transaction::Work;
 
 /// What is written and deleted all the time. The rest only grows, and is autovacuum's affair.
@@ -26,15 +26,6 @@ const PAUSE: Duration = Duration::from_secs(5);
 const SHARE: u32 = 10;
 /// Rows that a vacuum had to leave, because somebody can still see them, are tried again after this long.
 const STUCK: Duration = Duration::from_secs(60);
-
-/// $1 schema, $2 tables. Dead and live rows of each as the server counts them, and whether the role may vacuum it: a
-/// vacuum of a table for which it lacks the right is skipped with nothing but a warning.
-const COUNTS: &str = "SELECT c.relname::text, pg_stat_get_dead_tuples(c.oid), pg_stat_get_live_tuples(c.oid), \
-     pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE') \
-     OR CASE WHEN current_setting('server_version_num')::integer >= 170000 \
-     THEN has_table_privilege(c.oid, 'MAINTAIN') ELSE false END \
-     FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = ANY ($2) \
-     JOIN pg_database AS d ON d.datname = current_database() WHERE n.nspname = $1";
 
 #[derive(Debug, Default)]
 pub(crate) struct Vacuums {
@@ -86,7 +77,7 @@ impl Vacuums {
                 continue;
             }
             let begun = Instant::now();
-            if let Err(error) = vacuum(schema, &counts.table, access).await {
+            if let Err(error) = vacuum(store, &counts.table, access).await {
                 // Anything else is the connection's fault, and a matter of waiting.
                 let sqlx::Error::Database(database) = &error else {
                     return Err(translate(error));
@@ -135,27 +126,25 @@ fn is_due(counts: &Counts, last: Option<&Vacuum>, now: Instant) -> bool {
 async fn count(schema: &str, store: &Store, access: &Access) -> Result<Vec<Counts>, StateError> {
     let mut work = Work::statement(access).await?;
     let tables = TABLES.map(str::to_owned).to_vec();
-    let counts = query(&store.render(COUNTS)).bind(schema.to_owned()).bind(tables);
+    let counts = query(&store.sql.dead_rows).bind(schema.to_owned()).bind(tables);
     let rows = work.session().fetch(counts).await?;
     work.commit().await?;
     let read = |found| {
         Ok(Counts {
-            table: row::get(found, 0)?,
-            dead: row::get(found, 1)?,
-            live: row::get(found, 2)?,
-            allowed: row::get(found, 3)?,
+            table: row::get(found, "table_name")?,
+            dead: row::get(found, "dead")?,
+            live: row::get(found, "live")?,
+            allowed: row::get(found, "is_allowed")?,
         })
     };
     rows.iter().map(read).collect()
 }
 
-/// Outside any transaction, as one message of one statement. It waits for no lock, keeps nobody from reading or writing,
-/// and does not give the end of the table back, for which it would have to; two of one table exclude each other.
-async fn vacuum(schema: &str, table: &str, access: &Access) -> Result<(), sqlx::Error> {
-    let options = "SKIP_LOCKED, TRUNCATE false, INDEX_CLEANUP on, PROCESS_TOAST false, PARALLEL 0";
-    let text = format!("VACUUM ({options}) {}.{}", quote(schema), quote(table));
+/// Vacuums a table, as one message of one statement.
+async fn vacuum(store: &Store, table: &str, access: &Access) -> Result<(), sqlx::Error> {
+    let text = store.statement(text::VACUUM, Filling::none().with("table", quote(table)));
     let mut connection = access.budget.for_upkeep().await?;
-    sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await?;
+    sqlx::raw_sql(text).execute(&mut *connection).await?;
     Ok(())
 }
 

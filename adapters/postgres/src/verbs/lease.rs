@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::connection::session::{Session, query};
 use crate::liveness::{self, Missed};
-use crate::row::{self, JOB_COLUMNS};
+use crate::row;
 use crate::sabotage::Bug;
 use crate::store::{Store, count, micros};
 use crate::verbs::snapshot;
@@ -34,8 +34,8 @@ pub(crate) async fn renew(
         .bind(process);
     let mut renewed: HashMap<(Uuid, Uuid), Timestamp> = HashMap::new();
     for found in session.fetch(renew).await? {
-        let until = Timestamp::from_micros(row::get(&found, 2)?);
-        renewed.insert((row::get(&found, 0)?, row::get(&found, 1)?), until);
+        let until = Timestamp::from_micros(row::get(&found, "leased_until")?);
+        renewed.insert((row::get(&found, "id")?, row::get(&found, "fence")?), until);
     }
     let until = |renewal: &RenewLease| renewed.get(&(renewal.job.as_uuid(), renewal.fence.as_uuid()));
     let missing = renewals.iter().filter(|renewal| until(renewal).is_none());
@@ -71,14 +71,14 @@ pub(crate) async fn standings(
         return Ok(standings);
     }
     for found in session.fetch(query(&store.sql.standing).bind(ids)).await? {
-        let job = JobId::from_uuid(row::get(&found, 0)?);
+        let job = JobId::from_uuid(row::get(&found, "id")?);
         // A row with a status that is none is in the table of the dead and the cancelled.
-        let status = row::status(row::get(&found, 1)?).unwrap_or(JobStatus::Dead);
+        let status = row::status(row::get(&found, "status")?).unwrap_or(JobStatus::Dead);
         let standing = Standing {
             status,
-            fence: row::get(&found, 2)?,
-            settled_fence: row::get(&found, 3)?,
-            awaited: row::get(&found, 4)?,
+            fence: row::get(&found, "fence")?,
+            settled_fence: row::get(&found, "settled_fence")?,
+            awaited: row::get(&found, "awaited")?,
         };
         standings.insert(job, standing);
     }
@@ -130,26 +130,16 @@ pub(crate) async fn hold(
     }
 }
 
-/// Whether the expired row `r` is one to take: of one of the types $1, or with another number than its job has, so that
-/// perhaps nobody runs its type. A row without a job stays where it is, and the check of all rows tells of it. A subselect,
-/// which is looked up for each row that has expired, and for no other.
-const TO_BE_TAKEN: &str = "(SELECT r.type_id = ANY ($1::integer[]) OR r.type_id <> j.type_id FROM {schema}.job AS j \
-     WHERE j.id = r.id)";
-
 /// Whether some lease has expired, without locking anything.
 pub(crate) async fn has_expired(
     session: &mut Session<'_>,
     store: &Store,
     reap: &ReapLeases,
 ) -> Result<bool, StateError> {
-    let text = format!(
-        "SELECT 1 FROM {{schema}}.running AS r WHERE r.leased_until <= {{now}} AND r.id <> ALL ($2::uuid[]) \
-         AND {TO_BE_TAKEN} LIMIT 1"
-    );
     store
         .find_types(session, reap.types.iter().map(|reaped| &reaped.name))
         .await?;
-    let search = query(&store.render(&text))
+    let search = query(&store.sql.has_expired)
         .bind(reaped_types(store, reap))
         .bind(excepted(reap));
     Ok(!session.fetch(search).await?.is_empty())
@@ -195,33 +185,22 @@ pub(crate) async fn reap(
     dead: &[Missed],
 ) -> Result<Swept, StateError> {
     let confirmed = liveness::confirm(session, store, dead).await?;
-    let text = format!(
-        "WITH d AS (DELETE FROM {{schema}}.running WHERE ctid = ANY (ARRAY(\
-         SELECT r.ctid FROM {{schema}}.running AS r WHERE (r.leased_until <= {{now}} OR r.owner = ANY ($4::text[])) \
-         AND r.id <> ALL ($2::uuid[]) AND {TO_BE_TAKEN} ORDER BY r.leased_until, r.id LIMIT $3::bigint \
-         FOR UPDATE SKIP LOCKED)) RETURNING *) \
-         SELECT j.id, j.type_id, j.chain_id, j.chain_type_id, j.chain_index, j.input, NULL::text, 2, j.priority, \
-         d.attempt, d.claims, j.max_attempts, j.created_at, d.scheduled_at, d.started_at, NULL::bigint, NULL::text, \
-         NULL::integer, NULL::bigint, NULL::text, d.owner, d.leased_until, d.fence, j.dedup_key, j.trace_context, \
-         j.keyed, j.blockers, 3, d.awaited, d.settled_fence, j.chain_created_at, NULL::integer, d.type_id, {{now}}, \
-         d.rank FROM d JOIN {{schema}}.job AS j ON j.id = d.id ORDER BY d.leased_until, d.id"
-    );
-    let search = query(&store.render(&text))
+    let search = query(&store.sql.reap)
         .bind(reaped_types(store, reap))
         .bind(excepted(reap))
         .bind(count(reap.limit))
         .bind(confirmed.workers.clone());
     let rows = session.fetch(search).await?;
     liveness::forget(session, store, &confirmed).await?;
-    let Some(now) = rows.last().map(|last| row::get(last, JOB_COLUMNS)).transpose()? else {
+    let Some(now) = rows.last().map(|last| row::get(last, "now")).transpose()? else {
         return Ok(Swept::default());
     };
     let now = Timestamp::from_micros(now);
     let mut swept = Swept::default();
     let mut changes = Vec::with_capacity(rows.len());
     for (mut stored, found) in row::jobs(session, store, &rows).await?.into_iter().zip(&rows) {
-        let place = rank(stored.job.scheduled_at, stored.job.priority, store.ageing_step);
-        let place = row::get::<Option<i64>>(found, JOB_COLUMNS + 1)?.unwrap_or(place);
+        let of_schedule = || rank(stored.job.scheduled_at, stored.job.priority, store.ageing_step);
+        let rank = row::get::<Option<i64>>(found, "rank")?.unwrap_or_else(of_schedule);
         let cause = match &stored.job.lease {
             Some(lease) if lease.until > now => ReapCause::OwnerDied,
             _ => ReapCause::LeaseExpired,
@@ -237,11 +216,11 @@ pub(crate) async fn reap(
             _ => Destination::Pending,
         };
         if matches!(to, Destination::Pending) && stored.job.scheduled_at <= now {
-            swept.due.push((stored.type_id, place));
+            swept.due.push((stored.type_id, rank));
         }
         changes.push(Transition {
             from: None,
-            rank: Some(place),
+            rank: Some(rank),
             error: Some(taken.error),
             ..Transition::of(&stored, to)
         });

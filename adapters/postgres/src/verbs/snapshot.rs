@@ -15,21 +15,20 @@ use uuid::Uuid;
 use crate::connection::session::{Session, query};
 use crate::error::{has_code, translate};
 use crate::row::{self, Table};
+use crate::statements::{Filling, text};
 use crate::store::Store;
 
 /// How long to wait for a transaction that is about to create what an answer calls missing.
-const PATIENCE: Duration = Duration::from_millis(100);
+const LOCK_WAIT: Duration = Duration::from_millis(100);
 
 /// The time, and whether the transaction sees one moment only.
 pub(crate) async fn now(session: &mut Session<'_>, store: &Store) -> Result<(Timestamp, bool), StateError> {
-    let text = if session.guarded {
-        &store.sql.now_and_frozen_within
-    } else {
-        &store.sql.now_and_frozen
-    };
-    let rows = session.fetch(query(text)).await?;
+    let rows = session.fetch(query(store.sql.now.when(session.guarded))).await?;
     match rows.first() {
-        Some(found) => Ok((Timestamp::from_micros(row::get(found, 0)?), row::get(found, 1)?)),
+        Some(found) => Ok((
+            Timestamp::from_micros(row::get(found, "now")?),
+            row::get(found, "sees_one_moment")?,
+        )),
         None => Ok((Timestamp::from_micros(0), false)),
     }
 }
@@ -44,13 +43,11 @@ pub(crate) async fn confirm_keys(
     if chains.is_empty() {
         return Ok(());
     }
-    session.execute(query(&store.sql.lock_savepoint)).await?;
-    for text in [
-        "SELECT 1 FROM {schema}.open_key WHERE chain_id = ANY ($1::uuid[]) FOR KEY SHARE SKIP LOCKED",
-        "SELECT 1 FROM {schema}.job WHERE id = ANY ($1::uuid[]) FOR KEY SHARE SKIP LOCKED",
-    ] {
-        session.fetch(query(&store.render(text)).bind(chains.clone())).await?;
-    }
+    session.execute(query(&store.sql.savepoint)).await?;
+    let open_keys = query(&store.sql.confirm_open_keys).bind(chains.clone());
+    session.fetch(open_keys).await?;
+    let first_jobs = store.statement(text::CONFIRM_ROWS, Filling::none().with("table", "job"));
+    session.fetch(query(&first_jobs).bind(chains)).await?;
     undo(session, store).await
 }
 
@@ -114,21 +111,15 @@ async fn confirm_frozen(session: &mut Session<'_>, store: &Store, jobs: Vec<Uuid
     if jobs.is_empty() {
         return Ok(());
     }
-    session.execute(query(&store.sql.lock_savepoint)).await?;
+    session.execute(query(&store.sql.savepoint)).await?;
     for table in Table::ALL.map(Table::name).into_iter().chain(["job"]) {
-        let text = format!("SELECT 1 FROM {{schema}}.{table} WHERE id = ANY ($1::uuid[]) FOR KEY SHARE SKIP LOCKED");
-        session.fetch(query(&store.render(&text)).bind(jobs.clone())).await?;
+        let confirm = store.statement(text::CONFIRM_ROWS, Filling::none().with("table", table));
+        session.fetch(query(&confirm).bind(jobs.clone())).await?;
     }
     // The primary key knows jobs that the snapshot does not show.
-    let patience = format!("SELECT set_config('lock_timeout', '{}ms', true)", PATIENCE.as_millis());
-    session.fetch(query(&store.render(&patience))).await?;
-    let probe = store.render(
-        "INSERT INTO {schema}.job (created_at, chain_created_at, chain_index, type_id, chain_type_id, blockers, priority, \
-         keyed, id, chain_id, input) SELECT 0, 0, 0, 0, 0, 0, 0, false, u.id, u.id, '' \
-         FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS u(id)) AS u \
-         WHERE NOT EXISTS (SELECT 1 FROM {schema}.job AS j WHERE j.id = u.id) ORDER BY u.id ON CONFLICT (id) DO NOTHING",
-    );
-    match session.try_fetch(query(&probe).bind(jobs)).await {
+    let lock_wait = format!("{}ms", LOCK_WAIT.as_millis());
+    session.fetch(query(&store.sql.limit_lock_wait).bind(lock_wait)).await?;
+    match session.try_fetch(query(&store.sql.probe_ids).bind(jobs)).await {
         Ok(_) => {}
         // Another transaction is about to create it, and has not: it does not exist.
         Err(error) if has_code(&error, "55P03") => {}
@@ -138,6 +129,6 @@ async fn confirm_frozen(session: &mut Session<'_>, store: &Store, jobs: Vec<Uuid
 }
 
 async fn undo(session: &mut Session<'_>, store: &Store) -> Result<(), StateError> {
-    session.execute(query(&store.sql.undo_lock_savepoint)).await?;
-    session.execute(query(&store.sql.release_lock_savepoint)).await
+    session.execute(query(&store.sql.rollback_to_savepoint)).await?;
+    session.execute(query(&store.sql.release_savepoint)).await
 }

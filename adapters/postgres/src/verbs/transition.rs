@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::connection::session::{Session, query};
 use crate::row::{StoredJob, Table, status_number};
+use crate::statements::{Filling, text};
 use crate::store::{Store, integer};
 use crate::verbs::create::keys;
 
@@ -160,10 +161,7 @@ impl Store {
             }
         }
         for (table, ids) in leaving {
-            let delete = self.render(&format!(
-                "DELETE FROM {{schema}}.{} WHERE id = ANY ($1::uuid[])",
-                table.name()
-            ));
+            let delete = self.statement(text::DELETE_FROM, Filling::none().with("table", table.name()));
             session.execute(query(&delete).bind(ids)).await?;
         }
         Ok(())
@@ -236,7 +234,7 @@ impl Store {
         }
         match table {
             Table::Result => rows
-                .bind(&self.sql.insert_results)
+                .bind(&self.sql.insert_result)
                 .bind(ends)
                 .bind(chain_times)
                 .bind(chain_types)

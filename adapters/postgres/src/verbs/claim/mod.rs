@@ -1,12 +1,13 @@
-//! Taking jobs.
+//! Claiming jobs.
 
 pub(crate) mod rows_without_job;
+pub(crate) mod sample;
 pub(crate) mod scan_start;
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob, QueueSample, SampleQueues};
+use queuert::adapter::{ClaimJobs, Claimed, ClaimedJob};
 use queuert::{ChainId, Fence, JobId, JobRecord, JobStatus, Lease, StateError, Timestamp, TypeName};
 use sqlx::postgres::PgRow;
 use tokio::time::Instant;
@@ -15,30 +16,38 @@ use uuid::Uuid;
 use crate::connection::connect::{Access, Mode};
 use crate::connection::session::{Session, query};
 use crate::error::{corrupt, has_code, translate};
-use crate::row::{self, Columns};
-use crate::statements::claim::{JOB_COLUMNS, MANY, Taking, Weighing, needed_entries};
+use crate::row::{self, Decoder, columns};
+use crate::statements::claim::{Claim, LARGE, LockedRows, Weighing, needed_entries};
 use crate::store::{Store, count, micros};
 use crate::transaction::Work;
-use crate::type_ids::Names;
-use crate::verbs::claim::scan_start::Look as Seen;
+use crate::type_ids::TypeNames;
+use crate::verbs::claim::scan_start::Scan;
 use crate::verbs::query::{blockers_of, stored_jobs};
 
 /// When to look again for a due job that was locked: soon, but not in a hot loop.
 const LOCKED_JOB_DELAY: Duration = Duration::from_millis(50);
 
-/// How many due jobs are moved over per type and statement, as written in the statement.
+/// How many due jobs are moved from `later` to `ready` per type and statement, as written in the statement.
 const PROMOTED_AT_ONCE: i64 = 1_000;
 
-/// How often jobs that have become due are moved over before a claim, at most.
-const PROMOTIONS: usize = 100;
+/// How many such statements come before one claim, at most.
+const MOST_PROMOTIONS: usize = 100;
 
 /// How far past locked rows a claim looks, at most.
 const FARTHEST: usize = 1_000_000;
 
-/// The types that are claimed, each once, with the numbers that the store has for them and their leases, in order of the
-/// numbers.
+columns! {
+    /// The columns of `claim/claim.sql` that describe a job.
+    struct ClaimedColumns {
+        id, type_id, chain_id, chain_type_id, chain_index, input, priority, max_attempts, created_at, deduplication_key,
+        trace_context, blockers, attempt, claims, scheduled_at, rank, queue_type_id, failure_attempt, failure_at,
+        failure_message,
+    }
+}
+
+/// The types that are claimed, each once, with their numbers and their leases, in order of the numbers.
 struct Queues {
-    numbers: Vec<i32>,
+    type_ids: Vec<i32>,
     leases: Vec<i64>,
     names: Vec<TypeName>,
 }
@@ -50,283 +59,255 @@ impl Queues {
         for claimed in claim.types.iter().filter(|claimed| seen.insert(&claimed.name)) {
             types.push((store.type_id(&claimed.name), micros(claimed.lease), &claimed.name));
         }
-        types.sort_unstable_by_key(|(number, ..)| *number);
+        types.sort_unstable_by_key(|(type_id, ..)| *type_id);
         Self {
-            numbers: types.iter().map(|(number, ..)| *number).collect(),
+            type_ids: types.iter().map(|(type_id, ..)| *type_id).collect(),
             leases: types.iter().map(|(_, lease, _)| *lease).collect(),
             names: types.into_iter().map(|(.., name)| name.clone()).collect(),
         }
     }
 
-    /// The type with this number, and its lease.
-    fn find(&self, number: i32) -> Option<(TypeName, i64)> {
-        let place = self.numbers.binary_search(&number).ok()?;
+    /// The name of a type, and its lease.
+    fn find(&self, type_id: i32) -> Option<(TypeName, i64)> {
+        let place = self.type_ids.binary_search(&type_id).ok()?;
         Some((self.names[place].clone(), self.leases[place]))
     }
 }
 
-/// A job that was taken, with its rank and the number of chains that it was created to wait for.
-fn taken_job(
-    names: &mut Names<'_>,
-    claim: &ClaimJobs,
-    queues: &Queues,
-    now: Timestamp,
-    found: &PgRow,
-) -> Result<(i64, u32, JobRecord), StateError> {
-    let id = JobId::from_uuid(row::get(found, 0)?);
-    let mut columns = Columns::of(found);
-    // It was in the queue of this type. Whatever else its row says, no other processor may run it.
-    let queue: i32 = columns.get(16, "type_id");
-    let number: i32 = columns.get(1, "type_id");
-    let (type_name, lease) = queues
-        .find(queue)
-        .ok_or_else(|| corrupt(format!("job {id} was not asked for")))?;
-    if number != queue {
-        columns.note("type_id", format_args!("is {number} in `job` and {queue} in `ready`"));
+/// A job that a claim has taken.
+struct TakenJob {
+    rank: i64,
+    /// How many chains it was created to wait for.
+    blockers: u32,
+    job: JobRecord,
+}
+
+impl TakenJob {
+    fn decode(
+        names: &mut TypeNames<'_>,
+        at: ClaimedColumns,
+        claim: &ClaimJobs,
+        queues: &Queues,
+        now: Timestamp,
+        row: &PgRow,
+    ) -> Result<Self, StateError> {
+        let id = JobId::from_uuid(at.id.get(row)?);
+        let mut columns = Decoder::of(row);
+        // The job was in the queue of this type. Whatever else its row says, no other processor may run it.
+        let queue: i32 = columns.get(at.queue_type_id);
+        let type_id: i32 = columns.get(at.type_id);
+        let (type_name, lease) = queues
+            .find(queue)
+            .ok_or_else(|| corrupt(format!("job {id} was not asked for")))?;
+        if type_id != queue {
+            columns.note("type_id", format_args!("is {type_id} in `job` and {queue} in `ready`"));
+        }
+        let mut job = JobRecord {
+            id,
+            type_name,
+            chain_id: ChainId::from_uuid(columns.get(at.chain_id)),
+            chain_type: columns.type_name(names, at.chain_type_id),
+            chain_index: columns.small(at.chain_index),
+            input: columns.payload(at.input),
+            output: None,
+            status: JobStatus::Running,
+            priority: columns.get(at.priority),
+            attempt: columns.small(at.attempt),
+            claims: columns.small(at.claims),
+            max_attempts: columns.max_attempts(at.max_attempts),
+            created_at: columns.time(at.created_at),
+            scheduled_at: columns.time(at.scheduled_at),
+            started_at: Some(now),
+            ended_at: None,
+            completed_by: None,
+            last_error: columns.failure(at.failure_attempt, at.failure_at, at.failure_message),
+            lease: Some(Lease {
+                owner: claim.worker.clone(),
+                until: Timestamp::from_micros(now.as_micros().saturating_add(lease)),
+                fence: claim.fence,
+            }),
+            deduplication_key: columns.get(at.deduplication_key),
+            trace_context: columns.get(at.trace_context),
+            unreadable: None,
+        };
+        let (rank, blockers) = (columns.get(at.rank), columns.small(at.blockers));
+        let chain_type_id = columns.get(at.chain_type_id);
+        columns.compare_chain_type(job.chain_index, type_id, chain_type_id);
+        job.unreadable = columns.problem();
+        Ok(Self { rank, blockers, job })
     }
-    let mut job = JobRecord {
-        id,
-        type_name,
-        chain_id: ChainId::from_uuid(columns.get(2, "chain_id")),
-        chain_type: columns.type_name(names, 3, "chain_type_id"),
-        chain_index: columns.small(4, "chain_index"),
-        input: columns.payload(5, "input"),
-        output: None,
-        status: JobStatus::Running,
-        priority: columns.get(6, "priority"),
-        attempt: columns.small(12, "attempt"),
-        claims: columns.small(13, "claims"),
-        max_attempts: columns.max_attempts(7),
-        created_at: columns.time(8, "created_at"),
-        scheduled_at: columns.time(14, "scheduled_at"),
-        started_at: Some(now),
-        ended_at: None,
-        completed_by: None,
-        last_error: columns.failure(17),
-        lease: Some(Lease {
-            owner: claim.worker.clone(),
-            until: Timestamp::from_micros(now.as_micros().saturating_add(lease)),
-            fence: claim.fence,
-        }),
-        deduplication_key: columns.get(9, "dedup_key"),
-        trace_context: columns.get(10, "trace_context"),
-        unreadable: None,
-    };
-    let (rank, blockers) = (columns.get(15, "rank"), columns.small(11, "blockers"));
-    let chain_type = columns.get(3, "chain_type_id");
-    columns.compare_chain_type(job.chain_index, number, chain_type);
-    job.unreadable = columns.problem();
-    Ok((rank, blockers, job))
 }
 
 /// What one claim statement found.
 struct Taken {
-    /// With rank and number of blockers.
-    jobs: Vec<(i64, u32, JobRecord)>,
+    jobs: Vec<TakenJob>,
     now: Timestamp,
-    /// When the next job is due that still lies apart.
-    ahead: Option<Timestamp>,
-    /// How many rows it looked at, if it took fewer than it was asked for.
-    seen: Option<usize>,
-    /// How many more it took, and put back because there were no bytes left for them.
+    /// When the next job in `later` is due.
+    next_later: Option<Timestamp>,
+    /// How many rows of `ready` the claim looked at, if it took fewer than it was asked for.
+    rows_seen: Option<usize>,
+    /// How many more jobs it took, and put back because there were no bytes left for them.
     put_back: usize,
-    /// Where it began to look at those that lie apart.
+    /// Where it began to read `later`.
     later_from: i64,
+    /// How many index entries it read of `ready` and of `later`.
+    ready_entries: i64,
+    later_entries: i64,
 }
 
 impl Taken {
-    /// Whether there were jobs that were not taken, though fewer were taken than asked for.
-    fn has_met_rivals(&self) -> bool {
-        self.seen.is_some_and(|seen| seen > self.found())
+    /// Whether there were jobs that the claim did not take, although it took fewer than it was asked for.
+    fn has_missed_jobs(&self) -> bool {
+        self.rows_seen.is_some_and(|seen| seen > self.count())
     }
 
-    /// How many it took at first.
-    fn found(&self) -> usize {
+    /// How many jobs it took, those that it put back included.
+    fn count(&self) -> usize {
         self.jobs.len() + self.put_back
+    }
+
+    /// The time of a job in `later` that is due.
+    fn due_later(&self) -> Option<Timestamp> {
+        self.next_later.filter(|time| *time <= self.now)
     }
 }
 
-/// How to look for jobs.
+/// How one claim statement looks for jobs.
 #[derive(Clone, Copy)]
-struct Look {
-    taking: Taking,
+struct Search {
+    locked_rows: LockedRows,
     limit: usize,
     reach: usize,
-    /// Though there are jobs that are due and lie apart.
-    anyway: bool,
+    /// Whether jobs are taken although jobs in `later` are due.
+    ignores_later: bool,
 }
 
 /// Claims jobs of types that have been interned.
 pub(crate) async fn claim(access: &Access, store: &Store, claim: &ClaimJobs) -> Result<Claimed, StateError> {
     let queues = Queues::of(store, claim);
-    // In a transaction of several statements the timeout would outlast the one that it is for.
-    let may_hope = access.mode() == Mode::Own && claim.limit >= MANY;
-    let taking = match may_hope && !store.rivals.expected() {
-        true => Taking::Hope,
-        false => Taking::Skip,
+    // In a transaction of several statements the lock timeout would outlast the claim.
+    let may_wait = access.mode() == Mode::Own && claim.limit >= LARGE;
+    let locked_rows = if may_wait && !store.contention.is_expected() {
+        LockedRows::Wait
+    } else {
+        LockedRows::Skip
     };
     let mut work = Work::statement(access).await?;
-    let mut claimed = claim_by(&mut work.session(), store, claim, &queues, taking).await;
+    let mut claimed = claim_by(&mut work.session(), store, claim, &queues, locked_rows).await;
     if let Err(error) = &claimed
-        && taking == Taking::Hope
-        && is_in_the_way(error)
+        && locked_rows == LockedRows::Wait
+        && is_lock_failure(error)
     {
-        store.rivals.remember(true);
+        store.contention.note(true);
         work.rollback().await?;
         work = Work::statement(access).await?;
-        claimed = claim_by(&mut work.session(), store, claim, &queues, Taking::Skip).await;
+        claimed = claim_by(&mut work.session(), store, claim, &queues, LockedRows::Skip).await;
     }
     let claimed = claimed.map_err(translate)??;
     work.commit().await?;
     Ok(claimed)
 }
 
-/// Whether somebody else has a row locked: lock_not_available, or deadlock_detected where that comes first.
-fn is_in_the_way(error: &sqlx::Error) -> bool {
+/// Whether another transaction has a row locked: lock_not_available, or deadlock_detected where that comes first.
+fn is_lock_failure(error: &sqlx::Error) -> bool {
     ["55P03", "40P01"].iter().any(|code| has_code(error, code))
 }
 
-/// The outer error is that of the claim's statement, for those who know what to make of it.
+/// The outer error is that of the claim's statement, which the caller may retry.
 async fn claim_by(
     session: &mut Session<'_>,
     store: &Store,
     claim: &ClaimJobs,
     queues: &Queues,
-    taking: Taking,
+    locked_rows: LockedRows,
 ) -> Result<Result<Claimed, StateError>, sqlx::Error> {
-    let mut look = Look {
-        taking,
+    let mut search = Search {
+        locked_rows,
         limit: claim.limit,
         reach: reach(claim.limit),
-        anyway: false,
+        ignores_later: false,
     };
     macro_rules! take {
-        ($look:expr) => {
-            match take(session, store, claim, queues, $look).await? {
+        ($search:expr) => {
+            match take(session, store, claim, queues, $search).await? {
                 Ok(taken) => taken,
                 Err(error) => return Ok(Err(error)),
             }
         };
     }
-    let mut taken = take!(look);
-    if taken.jobs.is_empty() && taken.ahead.is_some_and(|ahead| ahead <= taken.now) {
-        if let Err(error) = promote(session, store, &queues.numbers, taken.later_from).await {
+    let mut taken = take!(search);
+    if taken.jobs.is_empty() && taken.due_later().is_some() {
+        if let Err(error) = promote(session, store, &queues.type_ids, taken.later_from).await {
             return Ok(Err(error));
         }
-        look.anyway = true;
-        taken = take!(look);
+        search.ignores_later = true;
+        taken = take!(search);
     }
-    let outrun = taking == Taking::Hope && taken.has_met_rivals();
-    if claim.limit >= MANY {
-        store.rivals.remember(outrun);
+    let was_overtaken = locked_rows == LockedRows::Wait && taken.has_missed_jobs();
+    if claim.limit >= LARGE {
+        store.contention.note(was_overtaken);
     }
-    if outrun && taken.jobs.is_empty() {
-        // Nothing but jobs that others were faster to take: those behind them are there for all who skip.
-        look = Look {
-            taking: Taking::Skip,
-            anyway: true,
-            ..look
+    if was_overtaken && taken.jobs.is_empty() {
+        // Other claims were faster to take all jobs that were seen. A claim that skips locked rows finds those behind them.
+        search = Search {
+            locked_rows: LockedRows::Skip,
+            ignores_later: true,
+            ..search
         };
-        taken = take!(look);
+        taken = take!(search);
     }
-    // All that was in reach and not taken is locked: what lies behind it must not wait for that.
-    while taken.jobs.is_empty() && taken.seen == Some(look.reach) && look.reach < FARTHEST {
-        look = Look {
-            taking: Taking::Skip,
-            reach: look.reach * 10,
-            anyway: true,
-            ..look
+    // All rows in reach that were not taken are locked. Jobs behind them must not wait for that.
+    while taken.jobs.is_empty() && taken.rows_seen == Some(search.reach) && search.reach < FARTHEST {
+        search = Search {
+            locked_rows: LockedRows::Skip,
+            reach: search.reach * 10,
+            ignores_later: true,
+            ..search
         };
-        taken = take!(look);
+        taken = take!(search);
     }
-    let mut next_due = match outrun && !taken.jobs.is_empty() {
-        // There may be more behind those that others took. What has been taken is not put at risk for it: it has
-        // committed, and another statement may fail.
-        true => Some(Duration::ZERO),
-        false => next_due(&taken, claim.limit),
+    let mut next_due = if was_overtaken && !taken.jobs.is_empty() {
+        // There may be more behind the jobs that other claims took. The jobs that were taken are not put at risk for it: they
+        // have committed, and another statement may fail.
+        Some(Duration::ZERO)
+    } else {
+        next_due(&taken, claim.limit)
     };
     if taken.jobs.len() < claim.limit {
-        // What lies before the scan_start is found by the next look at everything, and by nothing else.
+        // Jobs before the start of the scan are found by the next scan of everything, and by nothing else.
         let now = Instant::now();
-        let looks = store.scan_starts.of(&queues.numbers, |scan_start| {
-            [scan_start.ready.next_look(now), scan_start.later.next_look(now)]
+        let scans = store.scan_starts.of(&queues.type_ids, |starts| {
+            [starts.ready.next_full_scan(now), starts.later.next_full_scan(now)]
         });
-        next_due = looks.into_iter().flatten().chain(next_due).min();
+        next_due = scans.into_iter().flatten().chain(next_due).min();
     }
     let mut jobs = taken.jobs;
     // Rows come back in the order in which they lie in the table.
-    jobs.sort_unstable_by_key(|(rank, _, job)| (*rank, job.id));
-    let jobs = jobs.into_iter().map(|(_, blockers, job)| (job, blockers)).collect();
+    jobs.sort_unstable_by_key(|taken| (taken.rank, taken.job.id));
+    let jobs = jobs.into_iter().map(|taken| (taken.job, taken.blockers)).collect();
     let jobs = with_blockers(session, store, jobs).await;
     Ok(jobs.map(|jobs| Claimed { jobs, next_due }))
 }
 
-/// How many jobs at the head of a queue are looked at for the one that has been due longest.
-const LOOKED_AT: usize = 100;
-
-/// How much is ready: index entries are counted, as far as the limit goes, and few rows are read. What has become due
-/// since the last claim still lies apart. Limits are literals, as in the claim.
-fn sample_statement(limit: usize) -> String {
-    format!(
-        "WITH clock AS MATERIALIZED (SELECT {{now}} AS now) \
-         SELECT r.ready + l.ready, least(h.at, l.at), clock.now \
-         FROM clock CROSS JOIN unnest($1::integer[]) WITH ORDINALITY AS t(id, place) \
-         CROSS JOIN LATERAL (SELECT count(*) AS ready FROM (SELECT FROM {{schema}}.ready AS r WHERE r.type_id = t.id \
-         ORDER BY r.rank, r.id LIMIT {limit}) AS x) AS r \
-         CROSS JOIN LATERAL (SELECT min(x.scheduled_at) AS at FROM (SELECT r.scheduled_at FROM {{schema}}.ready AS r \
-         WHERE r.type_id = t.id ORDER BY r.rank, r.id LIMIT {LOOKED_AT}) AS x) AS h \
-         CROSS JOIN LATERAL (SELECT count(*) AS ready, min(x.scheduled_at) AS at FROM (SELECT l.scheduled_at \
-         FROM {{schema}}.later AS l WHERE l.type_id = t.id AND l.scheduled_at <= clock.now \
-         ORDER BY l.scheduled_at LIMIT {limit}) AS x) AS l ORDER BY t.place"
-    )
-}
-
-/// How much is ready, of types that have been interned.
-pub(crate) async fn sample(
-    session: &mut Session<'_>,
-    store: &Store,
-    sample: &SampleQueues,
-) -> Result<Vec<QueueSample>, StateError> {
-    let mut numbers = Vec::with_capacity(sample.types.len());
-    for name in &sample.types {
-        numbers.push(store.type_id(name));
-    }
-    let statement = store.render(&sample_statement(sample.limit));
-    let rows = session.fetch(query(&statement).bind(numbers)).await?;
-    let mut samples = Vec::with_capacity(rows.len());
-    for (name, found) in sample.types.iter().zip(&rows) {
-        let ready: i64 = row::get(found, 0)?;
-        let earliest: Option<i64> = row::get(found, 1)?;
-        let now = Timestamp::from_micros(row::get(found, 2)?);
-        samples.push(QueueSample {
-            type_name: name.clone(),
-            ready: usize::try_from(ready).unwrap_or(0).min(sample.limit),
-            oldest: earliest.map(|time| now.saturating_duration_since(Timestamp::from_micros(time))),
-        });
-    }
-    Ok(samples)
-}
-
-/// What runs under a fence: a read of all that is in flight, which is little.
+/// The jobs that run under a fence.
 pub(crate) async fn claimed(
     session: &mut Session<'_>,
     store: &Store,
     fence: Fence,
 ) -> Result<Vec<ClaimedJob>, StateError> {
-    let text = "SELECT r.id FROM {schema}.running AS r WHERE r.fence = $1";
-    let rows = session.fetch(query(&store.render(text)).bind(fence.as_uuid())).await?;
-    let mut ids = Vec::with_capacity(rows.len());
-    for found in &rows {
-        ids.push(JobId::from_uuid(row::get(found, 0)?));
+    let search = query(&store.sql.running_under_fence).bind(fence.as_uuid());
+    let mut ids = Vec::new();
+    for found in &session.fetch(search).await? {
+        ids.push(JobId::from_uuid(row::get(found, "id")?));
     }
     let mut stored = stored_jobs(session, store, &ids).await?;
-    // Between the two statements one may have been taken back.
+    // Between the two statements a job may have been taken back.
     stored.retain(|stored| stored.job.lease.as_ref().is_some_and(|lease| lease.fence == fence));
     let jobs = stored.into_iter().map(|stored| (stored.job, stored.blockers));
     with_blockers(session, store, jobs.collect()).await
 }
 
-/// Jobs, each with how many chains it has waited for, with those chains.
+/// Adds the chains for which jobs have waited. Each job comes with their number.
 async fn with_blockers(
     session: &mut Session<'_>,
     store: &Store,
@@ -364,39 +345,42 @@ fn next_due(taken: &Taken, limit: usize) -> Option<Duration> {
     if taken.jobs.len() >= limit {
         return None;
     }
-    let skipped = taken.has_met_rivals();
-    let apart = taken.ahead.map(|ahead| match ahead <= taken.now {
-        // It was locked, or there were too many of them to be moved over in one go.
-        true => LOCKED_JOB_DELAY,
-        false => ahead.saturating_duration_since(taken.now),
+    let later = taken.next_later.map(|time| {
+        if time <= taken.now {
+            // The job was locked, or there were too many of them to be moved to `ready` in one go.
+            LOCKED_JOB_DELAY
+        } else {
+            time.saturating_duration_since(taken.now)
+        }
     });
-    match skipped {
-        true => Some(apart.map_or(LOCKED_JOB_DELAY, |apart| apart.min(LOCKED_JOB_DELAY))),
-        false => apart,
+    if taken.has_missed_jobs() {
+        return Some(later.map_or(LOCKED_JOB_DELAY, |later| later.min(LOCKED_JOB_DELAY)));
     }
+    later
 }
 
-/// The outer error is that of the statement.
+/// Runs one claim statement. The outer error is that of the statement.
 async fn take(
     session: &mut Session<'_>,
     store: &Store,
     claim: &ClaimJobs,
     queues: &Queues,
-    look: Look,
+    search: Search,
 ) -> Result<Result<Taken, StateError>, sqlx::Error> {
-    let begun = Instant::now();
-    let numbers = &queues.numbers;
-    let (ready_from, later_from) = store.scan_starts.of(numbers, |scan_start| {
-        (scan_start.ready.from(begun), scan_start.later.from(begun))
+    let begun_at = Instant::now();
+    let type_ids = &queues.type_ids;
+    let (ready_from, later_from) = store.scan_starts.of(type_ids, |starts| {
+        (starts.ready.from(begun_at), starts.later.from(begun_at))
     });
     let weighing = Weighing::of(claim);
-    let mut statement = query(&store.claim_statement(numbers.len(), look.reach, look.taking, weighing))
-        .bind(numbers.as_slice())
-        .bind(count(look.limit))
+    let text = Claim::new(type_ids.len(), search.reach, search.locked_rows, weighing);
+    let mut statement = query(&store.claim_statement(text))
+        .bind(type_ids.as_slice())
+        .bind(count(search.limit))
         .bind(queues.leases.as_slice())
         .bind(claim.worker.as_str())
         .bind(claim.fence.as_uuid())
-        .bind(look.anyway)
+        .bind(search.ignores_later)
         .bind(ready_from)
         .bind(later_from);
     if weighing == Weighing::Bytes {
@@ -405,13 +389,10 @@ async fn take(
     }
     let rows = session.try_fetch(statement).await?;
     let taken = read(session, store, claim, queues, later_from, &rows).await;
-    Ok(taken.map(|(taken, read)| {
-        note(store, queues, look, begun, ready_from, &taken, read);
-        taken
-    }))
+    Ok(taken.inspect(|taken| note_scan(store, queues, search, begun_at, ready_from, taken)))
 }
 
-/// What was taken, and how many index entries were read for it.
+/// Decodes the answer of a claim statement.
 async fn read(
     session: &mut Session<'_>,
     store: &Store,
@@ -419,92 +400,83 @@ async fn read(
     queues: &Queues,
     later_from: i64,
     rows: &[PgRow],
-) -> Result<(Taken, (i64, i64)), StateError> {
+) -> Result<Taken, StateError> {
     let Some((last, rows)) = rows.split_last() else {
         return Err(corrupt("a claim has no answer"));
     };
-    let seen: Option<i64> = row::get(last, JOB_COLUMNS + 2)?;
-    let put_back: i64 = row::get(last, JOB_COLUMNS + 6)?;
+    let number = |name: &str| row::get::<Option<i64>>(last, name);
+    let size = |number: i64| usize::try_from(number).unwrap_or_default();
     let mut taken = Taken {
         jobs: Vec::with_capacity(rows.len()),
-        now: Timestamp::from_micros(row::get(last, JOB_COLUMNS)?),
-        ahead: row::time(last, JOB_COLUMNS + 1)?,
-        seen: seen.map(|seen| usize::try_from(seen).unwrap_or_default()),
-        put_back: usize::try_from(put_back).unwrap_or_default(),
+        now: Timestamp::from_micros(row::get(last, "now")?),
+        next_later: row::time(last, "next_later")?,
+        rows_seen: number("rows_seen")?.map(size),
+        put_back: number("put_back")?.map_or(0, size),
         later_from,
+        ready_entries: row::get(last, "ready_entries")?,
+        later_entries: row::get(last, "later_entries")?,
     };
+    let at = ClaimedColumns::of(last)?;
     let mut chain_types: HashSet<i32> = HashSet::new();
-    // A row that cannot be read says so where it is read.
-    chain_types.extend(rows.iter().filter_map(|found| row::get::<i32>(found, 3).ok()));
+    // A row that cannot be read says so where it is decoded.
+    chain_types.extend(rows.iter().filter_map(|row| at.chain_type_id.get::<i32>(row).ok()));
     store.name_types(session, chain_types).await?;
-    let mut names = Names::new(store);
-    for found in rows {
-        taken.jobs.push(taken_job(&mut names, claim, queues, taken.now, found)?);
+    let mut names = TypeNames::new(store);
+    for row in rows {
+        let job = TakenJob::decode(&mut names, at, claim, queues, taken.now, row)?;
+        taken.jobs.push(job);
     }
-    if let Some(lost) = row::get::<Option<Vec<Uuid>>>(last, JOB_COLUMNS + 5)? {
-        store.lost.remember(&lost);
+    if let Some(ids) = row::get::<Option<Vec<Uuid>>>(last, "rows_without_job")? {
+        store.rows_without_job.remember(&ids);
     }
-    Ok((
-        taken,
-        (row::get(last, JOB_COLUMNS + 3)?, row::get(last, JOB_COLUMNS + 4)?),
-    ))
+    Ok(taken)
 }
 
-/// Takes note of where the next claims may begin to look.
-fn note(
-    store: &Store,
-    queues: &Queues,
-    look: Look,
-    begun_at: Instant,
-    ready_from: i64,
-    taken: &Taken,
-    read: (i64, i64),
-) {
-    let numbers = &queues.numbers;
-    // Jobs that are due and lie apart have kept it from taking any, or whatever is in reach is locked.
-    let due = taken.ahead.filter(|ahead| *ahead <= taken.now);
-    let outrun = look.taking == Taking::Hope && taken.has_met_rivals();
-    let blind = (due.is_some() && !look.anyway) || taken.seen == Some(look.reach) || outrun;
-    let all_taken = match taken.found() < look.limit && taken.put_back == 0 {
-        true => Some(taken.now.as_micros()),
-        false => taken.jobs.iter().map(|(rank, ..)| *rank).max(),
+/// Takes note of where the next claims may begin to read.
+fn note_scan(store: &Store, queues: &Queues, search: Search, begun_at: Instant, ready_from: i64, taken: &Taken) {
+    let type_ids = &queues.type_ids;
+    // Jobs in `later` that are due have kept the claim from taking any, or all rows in reach are locked.
+    let due = taken.due_later();
+    let was_overtaken = search.locked_rows == LockedRows::Wait && taken.has_missed_jobs();
+    let tells_nothing =
+        (due.is_some() && !search.ignores_later) || taken.rows_seen == Some(search.reach) || was_overtaken;
+    let all_taken = if taken.count() < search.limit && taken.put_back == 0 {
+        Some(taken.now.as_micros())
+    } else {
+        taken.jobs.iter().map(|taken| taken.rank).max()
     };
-    let ready = Seen {
+    let ready = Scan {
         begun_at,
         from: ready_from,
-        dead_entries: read.0 - count(needed_entries(numbers.len(), taken.found())),
-        taken: all_taken.filter(|_| !blind),
+        dead_entries: taken.ready_entries - count(needed_entries(type_ids.len(), taken.count())),
+        taken: all_taken.filter(|_| !tells_nothing),
     };
-    let later = Seen {
+    let later = Scan {
         begun_at,
         from: taken.later_from,
-        dead_entries: read.1 - count(numbers.len()),
+        dead_entries: taken.later_entries - count(type_ids.len()),
         taken: Some(due.unwrap_or(taken.now).as_micros()),
     };
     let now = Instant::now();
-    store.scan_starts.of(numbers, |scan_start| {
-        scan_start.ready.looked(ready, now);
-        scan_start.later.looked(later, now);
+    store.scan_starts.of(type_ids, |starts| {
+        starts.ready.scanned(ready, now);
+        starts.later.scanned(later, now);
     });
 }
 
-/// Moves over what has become due, of what the last look could see.
-async fn promote(session: &mut Session<'_>, store: &Store, types: &[i32], from: i64) -> Result<(), StateError> {
-    for _ in 0..PROMOTIONS {
+/// Moves jobs that have become due from `later` to `ready`, as far as the last claim could see them.
+async fn promote(session: &mut Session<'_>, store: &Store, type_ids: &[i32], from: i64) -> Result<(), StateError> {
+    for _ in 0..MOST_PROMOTIONS {
         let promote = query(&store.sql.promote)
-            .bind(types.to_vec())
+            .bind(type_ids.to_vec())
             .bind(store.step())
             .bind(from);
         let rows = session.fetch(promote).await?;
-        let moved = rows.first().map(|found| row::get::<i64>(found, 0)).transpose()?;
-        let first = rows
-            .first()
-            .map(|found| row::get::<Option<i64>>(found, 1))
-            .transpose()?;
-        if let Some(first) = first.flatten() {
-            store.scan_starts.of(types, |scan_start| scan_start.ready.put(first));
+        let found = rows.first().ok_or_else(|| corrupt("a promotion has no answer"))?;
+        if let Some(rank) = row::get::<Option<i64>>(found, "smallest_rank")? {
+            store.scan_starts.of(type_ids, |starts| starts.ready.put(rank));
         }
-        if moved.unwrap_or_default() < PROMOTED_AT_ONCE {
+        if row::get::<i64>(found, "moved")? < PROMOTED_AT_ONCE {
             break;
         }
     }

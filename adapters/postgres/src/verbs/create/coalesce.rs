@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::error::copy;
 use crate::state::Inner;
-use crate::verbs::create::Patience;
+use crate::verbs::create::LockWait;
 
 /// The most chains of one call that waits for others; a larger one has little to gain from company.
 const SMALL: usize = 100;
@@ -228,7 +228,7 @@ impl Server {
 
     async fn run(&self, mut batch: Batch) {
         let all: Vec<NewChain> = batch.0.iter().flat_map(|start| start.chains.iter().cloned()).collect();
-        let started = self.inner.start_simply(&all, Patience::Short).await;
+        let started = self.inner.start_simply(&all, LockWait::Short).await;
         let batch = std::mem::take(&mut batch.0);
         match started {
             Ok(Some(mut created)) => {

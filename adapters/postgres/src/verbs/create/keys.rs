@@ -82,11 +82,11 @@ pub(crate) async fn find_duplicates(
     }
     let search = query(&store.sql.duplicates).bind(types).bind(texts).bind(since);
     for found in session.fetch(left_out.bind(search)).await? {
-        let number = usize::try_from(row::get::<i64>(&found, 0)?).unwrap_or_default();
-        let status = row::status(row::get(&found, 2)?);
+        let number = usize::try_from(row::get::<i64>(&found, "place")?).unwrap_or_default();
+        let status = row::status(row::get(&found, "status")?);
         if let (Some((place, _)), Some(status)) = (places.get(number.wrapping_sub(1)), status) {
             let existing = CreatedChain {
-                id: ChainId::from_uuid(row::get(&found, 1)?),
+                id: ChainId::from_uuid(row::get(&found, "id")?),
                 status,
                 deduplicated: true,
             };
@@ -107,7 +107,7 @@ async fn lock(session: &mut Session<'_>, store: &Store, keys: BTreeSet<Key>) -> 
         .await?;
     fresh
         .iter()
-        .map(|found| Ok((row::get(found, 0)?, row::get(found, 1)?)))
+        .map(|found| Ok((row::get(found, "type_id")?, row::get(found, "key")?)))
         .collect()
 }
 
@@ -176,15 +176,11 @@ pub(crate) async fn lock_of(
     store: &Store,
     chains: &[ChainId],
 ) -> Result<BTreeMap<ChainId, Key>, StateError> {
-    let search = store.render(
-        "SELECT id, type_id, dedup_key FROM {schema}.job \
-         WHERE id = ANY ($1::uuid[]) AND chain_index = 0 AND dedup_key IS NOT NULL",
-    );
     let ids: Vec<Uuid> = chains.iter().map(|chain| chain.as_uuid()).collect();
     let mut keys = BTreeMap::new();
-    for found in session.fetch(query(&search).bind(ids)).await? {
-        let key = (row::get(&found, 1)?, row::get(&found, 2)?);
-        keys.insert(ChainId::from_uuid(row::get(&found, 0)?), key);
+    for found in session.fetch(query(&store.sql.keys_of_chains).bind(ids)).await? {
+        let key = (row::get(&found, "type_id")?, row::get(&found, "deduplication_key")?);
+        keys.insert(ChainId::from_uuid(row::get(&found, "id")?), key);
     }
     if !keys.is_empty() {
         lock(session, store, keys.values().cloned().collect()).await?;
@@ -202,20 +198,12 @@ pub(crate) async fn open_holders(
     if keys.is_empty() {
         return Ok(holders);
     }
-    let search = store.render(
-        "SELECT u.type_id, u.key, o.chain_id FROM unnest($1::integer[], $2::text[]) AS u(type_id, key) \
-         CROSS JOIN LATERAL (SELECT x.chain_id FROM (\
-         SELECT o.chain_id, o.created_at FROM {schema}.open_key AS o \
-         WHERE o.type_id = u.type_id AND o.key = u.key AND NOT o.beside \
-         UNION ALL SELECT o.chain_id, o.created_at FROM {schema}.open_key AS o \
-         WHERE o.type_id = u.type_id AND o.key = u.key AND o.beside\
-         ) AS x ORDER BY x.created_at DESC, x.chain_id DESC LIMIT 1) AS o",
-    );
     let each: BTreeSet<Key> = keys.values().cloned().collect();
     let (types, texts): (Vec<i32>, Vec<String>) = each.into_iter().unzip();
-    for found in session.fetch(query(&search).bind(types).bind(texts)).await? {
-        let key = (row::get(&found, 0)?, row::get(&found, 1)?);
-        holders.insert(key, ChainId::from_uuid(row::get(&found, 2)?));
+    let search = query(&store.sql.open_holders).bind(types).bind(texts);
+    for found in session.fetch(search).await? {
+        let key = (row::get(&found, "type_id")?, row::get(&found, "key")?);
+        holders.insert(key, ChainId::from_uuid(row::get(&found, "chain_id")?));
     }
     Ok(holders)
 }

@@ -15,8 +15,9 @@ use crate::error::{corrupt, is_unique_violation, translate};
 use crate::locks::Locked;
 use crate::locks::scope::{Scope, lock};
 use crate::row;
-use crate::store::{CLOCK, Store, integer};
-use crate::type_ids::{Expected, KNOWN};
+use crate::statements::{Filling, text};
+use crate::store::{Store, integer};
+use crate::type_ids::Expected;
 use crate::verbs::transition::{Destination, Transition};
 
 /// Whether nothing has to be looked at before the chains are written.
@@ -35,61 +36,24 @@ pub(crate) fn split(schedule: Schedule) -> (Option<i64>, Option<i64>) {
     }
 }
 
-/// The scheduled time of a row with columns `at` and `delay`, never in the past.
-pub(crate) fn scheduled(row: &str, now: &str) -> String {
-    format!(
-        "CASE WHEN {row}.at IS NOT NULL THEN greatest({row}.at, {now}) \
-         WHEN {row}.delay > 9223372036854775807 - {now} THEN 9223372036854775807 ELSE {now} + {row}.delay END"
-    )
-}
-
-/// How long a start waits for somebody's lock: for a transaction that has an id of its own in it and is still open.
+/// How long a start waits for a lock of another transaction: one that has an id of its own in it and is still open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Not for long, because others wait behind it.
+pub(crate) enum LockWait {
+    /// Not for long, because other starts wait behind it.
     Short,
     /// For as long as it takes.
-    Long,
+    Unlimited,
 }
 
-const SHORT: Duration = Duration::from_millis(100);
+const SHORT_WAIT: Duration = Duration::from_millis(100);
 
-impl Patience {
-    /// The beginning of a statement that has it.
-    fn clock(self) -> String {
-        let timeout = match self {
-            Self::Short => format!("set_config('lock_timeout', '{}ms', true)", SHORT.as_millis()),
-            Self::Long => "''".to_owned(),
-        };
-        let known = KNOWN
-            .replace("{numbers}", KNOWN_NUMBERS)
-            .replace("{names}", KNOWN_NAMES);
-        format!("WITH clock AS MATERIALIZED (SELECT {{now}} AS now, {timeout} AS timeout, {known} AS known), ")
+impl LockWait {
+    /// The gaps of a statement that waits for so long.
+    fn filling(self) -> Filling {
+        Filling::none()
+            .when("limits_lock_wait", self == Self::Short)
+            .with("lock_timeout", format_args!("{}ms", SHORT_WAIT.as_millis()))
     }
-}
-
-/// The types that a start writes and their names come first: nothing is written unless the database has them.
-const KNOWN_NUMBERS: &str = "$1::integer[]";
-const KNOWN_NAMES: &str = "$2::text[]";
-const IF_KNOWN: &str = "(SELECT known FROM clock)";
-
-const NEW_JOB: &str = "INSERT INTO {schema}.job (id, chain_id, chain_index, type_id, chain_type_id, chain_created_at, \
-     created_at, blockers, priority, keyed, max_attempts, trace_context, input)";
-
-const NEW_READY: &str =
-    "INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited)";
-
-/// For chains that differ in nothing but their inputs, as most that are started together do. $3 ids, $4 inputs, $5 the
-/// type, $6 the priority, $7 the ageing step.
-fn alike_statement(patience: Patience) -> String {
-    let now = CLOCK;
-    format!(
-        "{}new_job AS ({NEW_JOB} SELECT u.id, u.id, 0, $5::integer, $5::integer, {now}, {now}, 0, $6::smallint, false, \
-         NULL, NULL, u.input FROM unnest($3::uuid[], $4::text[]) AS u(id, input) WHERE {IF_KNOWN}) \
-         {NEW_READY} SELECT u.id, {now} - $6::smallint * $7::bigint, {now}, $5::integer, 0, 0, $6::smallint, false \
-         FROM unnest($3::uuid[]) AS u(id) WHERE {IF_KNOWN}",
-        patience.clock()
-    )
 }
 
 /// What chains have in common that differ in nothing but their inputs.
@@ -105,49 +69,19 @@ fn alike(chains: &[NewChain]) -> Option<&NewJob> {
     chains.iter().all(like_first).then_some(first)
 }
 
-/// $3 ids, $4 types, $5 priorities, $6 most attempts, $7 trace contexts, $8 inputs, $9 the ageing step, $10 times,
-/// $11 delays. The payloads go into one table only, so the arrays are read twice rather than kept. The last of the
-/// insertions has a row per chain.
-fn simple_statement(all_now: bool, patience: Patience) -> String {
-    let clock = patience.clock();
-    let job = format!(
-        "{NEW_JOB} SELECT u.id, u.id, 0, u.type_id, u.type_id, clock.now, clock.now, 0, u.priority, false, u.max_attempts, \
-         u.trace_context, u.input FROM unnest($3::uuid[], $4::integer[], $5::smallint[], $6::bigint[], $7::text[], \
-         $8::text[]) AS u(id, type_id, priority, max_attempts, trace_context, input) CROSS JOIN clock WHERE {IF_KNOWN}"
-    );
-    if all_now {
-        return format!(
-            "{clock}new_job AS ({job}) {NEW_READY} SELECT u.id, clock.now - u.priority * $9::bigint, clock.now, u.type_id, \
-             0, 0, u.priority, false FROM unnest($3::uuid[], $4::integer[], $5::smallint[]) AS u(id, type_id, priority) \
-             CROSS JOIN clock WHERE {IF_KNOWN}"
-        );
-    }
-    format!(
-        "{clock}new AS MATERIALIZED (SELECT u.id, u.type_id, u.priority, {} AS scheduled_at \
-         FROM unnest($3::uuid[], $4::integer[], $5::smallint[], $10::bigint[], $11::bigint[]) \
-         AS u(id, type_id, priority, at, delay) CROSS JOIN clock WHERE {IF_KNOWN}), new_later AS (\
-         INSERT INTO {{schema}}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited) \
-         SELECT new.id, new.scheduled_at, new.type_id, 0, 0, new.priority, false \
-         FROM new CROSS JOIN clock WHERE new.scheduled_at > clock.now), new_ready AS (\
-         {NEW_READY} SELECT new.id, new.scheduled_at - new.priority * $9::bigint, new.scheduled_at, new.type_id, 0, 0, \
-         new.priority, false FROM new CROSS JOIN clock WHERE new.scheduled_at <= clock.now) {job}",
-        scheduled("u", "clock.now")
-    )
-}
-
 /// Starts chains that have neither keys nor blockers, and whose types have been interned, in one statement; `None` if an
 /// id is taken, and nothing was done.
 pub(crate) async fn create_simply(
     session: &mut Session<'_>,
     store: &Store,
     chains: &[NewChain],
-    patience: Patience,
+    lock_wait: LockWait,
 ) -> Result<Option<Vec<CreatedChain>>, StateError> {
     let mut expected = store.expected(chains.iter().map(|chain| &chain.job.type_name));
     loop {
         let insert = match alike(chains) {
-            Some(first) => bind_alike(store, chains, first, &expected, patience)?,
-            None => bind_simple(store, chains, &expected, patience)?,
+            Some(first) => bind_alike(store, chains, first, &expected, lock_wait)?,
+            None => bind_simple(store, chains, &expected, lock_wait)?,
         };
         match session.try_execute(insert).await {
             Ok(0) if !expected.names.is_empty() => {
@@ -172,14 +106,15 @@ fn bind_alike(
     chains: &[NewChain],
     first: &NewJob,
     expected: &Expected,
-    patience: Patience,
+    lock_wait: LockWait,
 ) -> Result<Query, StateError> {
     let (mut ids, mut inputs) = (Vec::with_capacity(chains.len()), Vec::with_capacity(chains.len()));
     for NewChain { job, .. } in chains {
         ids.push(job.id.as_uuid());
         inputs.push(writable(Some(job.input.as_str()), job.id)?);
     }
-    let insert = expected.bind(query(&store.render(&alike_statement(patience))));
+    let text = store.statement(text::CREATE_ALIKE, lock_wait.filling());
+    let insert = expected.bind(query(&text));
     let insert = insert.bind(ids).bind(inputs).bind(store.type_id(&first.type_name));
     Ok(insert.bind(first.priority).bind(store.step()))
 }
@@ -188,7 +123,7 @@ fn bind_simple(
     store: &Store,
     chains: &[NewChain],
     expected: &Expected,
-    patience: Patience,
+    lock_wait: LockWait,
 ) -> Result<Query, StateError> {
     let all_now = chains.iter().all(|chain| chain.job.schedule == Schedule::Now);
     let (mut ids, mut types, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
@@ -207,8 +142,9 @@ fn bind_simple(
             delays.push(delay);
         }
     }
+    let text = store.statement(text::CREATE_SIMPLE, lock_wait.filling().when("all_now", all_now));
     let insert = expected
-        .bind(query(&store.render(&simple_statement(all_now, patience))))
+        .bind(query(&text))
         .bind(ids)
         .bind(types)
         .bind(priorities)
@@ -392,9 +328,8 @@ pub(crate) async fn write(
     let inserted: HashMap<Uuid, i64> = insert_jobs(session, store, rows).await?;
     if let Some(taken) = rows.iter().find(|row| !inserted.contains_key(&row.job.id.as_uuid())) {
         // Nobody has seen the others, and the caller's transaction goes on without them.
-        let delete = store.render("DELETE FROM {schema}.job WHERE id = ANY ($1::uuid[])");
         let inserted: Vec<Uuid> = inserted.into_keys().collect();
-        session.execute(query(&delete).bind(inserted)).await?;
+        session.execute(query(&store.sql.delete_jobs).bind(inserted)).await?;
         return Ok(Err(Refusal::IdTaken(taken.job.id)));
     }
     let now = inserted.values().next().copied();
@@ -470,7 +405,7 @@ async fn insert_jobs(
         .bind(traces)
         .bind(inputs);
     let found = session.fetch(insert).await?;
-    let created = |found| Ok((row::get(found, 0)?, row::get(found, 1)?));
+    let created = |found| Ok((row::get(found, "id")?, row::get(found, "created_at")?));
     found.iter().map(created).collect()
 }
 
@@ -517,6 +452,6 @@ pub(crate) async fn taken(
     let found = session.fetch(query(&store.sql.taken_ids).bind(ids)).await?;
     found
         .iter()
-        .map(|found| row::get(found, 0).map(JobId::from_uuid))
+        .map(|found| row::get(found, "id").map(JobId::from_uuid))
         .collect()
 }

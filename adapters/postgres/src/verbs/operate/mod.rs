@@ -67,10 +67,9 @@ async fn kept_ranks(
 ) -> Result<HashMap<JobId, i64>, StateError> {
     let waiting = jobs.filter(|stored| stored.table == Table::Later);
     let ids: Vec<Uuid> = waiting.map(|stored| stored.job.id.as_uuid()).collect();
-    let search = store.render("SELECT id, rank FROM {schema}.later WHERE id = ANY ($1::uuid[]) AND rank IS NOT NULL");
     let mut ranks = HashMap::new();
-    for found in session.fetch(query(&search).bind(ids)).await? {
-        ranks.insert(JobId::from_uuid(row::get(&found, 0)?), row::get(&found, 1)?);
+    for found in session.fetch(query(&store.sql.kept_ranks).bind(ids)).await? {
+        ranks.insert(JobId::from_uuid(row::get(&found, "id")?), row::get(&found, "rank")?);
     }
     Ok(ranks)
 }
@@ -178,7 +177,10 @@ async fn open_blockers(
         return Ok(remaining);
     }
     for found in session.fetch(query(&store.sql.open_blockers).bind(ids)).await? {
-        remaining.insert(JobId::from_uuid(row::get(&found, 0)?), row::get(&found, 1)?);
+        remaining.insert(
+            JobId::from_uuid(row::get(&found, "job_id")?),
+            row::get(&found, "count")?,
+        );
     }
     Ok(remaining)
 }

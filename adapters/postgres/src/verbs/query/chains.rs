@@ -4,18 +4,12 @@ use queuert::adapter::ChainQuery;
 use queuert::{ChainRecord, JobStatus, StateError};
 
 use crate::connection::session::Session;
-use crate::row::{self, CHAIN, FAILURE, LATEST, STATE, Table};
+use crate::row::{self, Table};
+use crate::statements::{Filling, fill, text};
 use crate::store::Store;
 use crate::verbs::query::page::{
-    Argument, Cursor, Merge, Page, STEPS, are_few, has_status, numbers, statuses, where_all, which,
+    Argument, Cursor, Merge, Page, STEPS, Wanted, are_few, has_status, numbers, statuses, where_all, which,
 };
-
-/// What the page has to do with a chain's first job.
-const JOINED: &str = "CROSS JOIN LATERAL (SELECT * FROM {schema}.job AS f WHERE f.id = p.id OFFSET 0) AS f CROSS JOIN ";
-
-/// The latest job of the chain that starts with `f`. Computed once for each, hence the fence.
-const LATEST_OF: &str = "CROSS JOIN LATERAL (SELECT coalesce((SELECT n.id FROM {schema}.job AS n WHERE n.chain_id = f.id \
-     AND n.chain_index > 0 ORDER BY n.chain_index DESC LIMIT 1), f.id) AS id OFFSET 0) AS l";
 
 pub(crate) async fn list_chains(
     session: &mut Session<'_>,
@@ -32,12 +26,11 @@ pub(crate) async fn list_chains(
         Some(source) => vec![source],
         None => filter.by_status(session, store, &mut page).await?,
     };
-    let joined = format!("{JOINED}{LATEST} CROSS JOIN {STATE} {FAILURE}");
-    let rows = page.read(session, store, CHAIN, &sources, &joined).await?;
+    let rows = page.read(session, store, text::PAGE_OF_CHAINS, &sources).await?;
     row::chains(session, store, &rows).await
 }
 
-/// What is asked of a chain: of its first job `f`, or of a row that has a copy of its time and type.
+/// What is asked of a chain: of its first job `first`, or of a row that has a copy of its time and type.
 struct Filter {
     types: Vec<i32>,
     /// The numbers of the types, as a text refers to them.
@@ -48,7 +41,7 @@ struct Filter {
     from_to: Vec<String>,
     cursor: Option<Cursor>,
     /// That nobody waits for the chain.
-    root: Option<&'static str>,
+    root: Option<String>,
 }
 
 impl Filter {
@@ -58,17 +51,18 @@ impl Filter {
             types,
             typed: wanted.types.is_some(),
             statuses: statuses(wanted.statuses.as_deref()),
-            from_to: page.between("f.created_at", wanted.created_from, wanted.created_to),
+            from_to: page.between("first.created_at", wanted.created_from, wanted.created_to),
             cursor: page.after(wanted.after),
-            root: wanted
-                .roots_only
-                .then_some("(SELECT 1 FROM {schema}.blocker AS b WHERE b.chain_id = f.id LIMIT 1) IS NULL"),
+            root: wanted.roots_only.then(|| fill(text::IS_ROOT, &Filling::none())),
         }
     }
 
     /// Conditions on the time, and on where the page begins.
     fn of_time(&self) -> Vec<String> {
-        let after = self.cursor.iter().map(|cursor| cursor.exact("f.created_at", "f.id"));
+        let after = self
+            .cursor
+            .iter()
+            .map(|cursor| cursor.exact("first.created_at", "first.id"));
         self.from_to.iter().cloned().chain(after).collect()
     }
 
@@ -76,9 +70,9 @@ impl Filter {
     fn but_status(&self) -> Vec<String> {
         let mut conditions = self.of_time();
         if self.typed {
-            conditions.push(format!("f.type_id = ANY ({})", self.list));
+            conditions.push(format!("first.type_id = ANY ({})", self.list));
         }
-        conditions.extend(self.root.map(str::to_owned));
+        conditions.extend(self.root.clone());
         conditions
     }
 
@@ -87,24 +81,22 @@ impl Filter {
         let mut conditions = self.but_status();
         if let Some(ids) = &wanted.ids {
             let list = page.argument(Argument::Ids(ids.iter().map(|id| id.as_uuid()).collect()));
-            conditions.push(format!("f.id = ANY ({list})"));
+            conditions.push(format!("first.id = ANY ({list})"));
         }
         if let Some(jobs) = &wanted.jobs {
             let list = page.argument(Argument::Ids(jobs.iter().map(|id| id.as_uuid()).collect()));
-            conditions.push(format!(
-                "f.id = ANY (ARRAY(SELECT j.chain_id FROM {{schema}}.job AS j WHERE j.id = ANY ({list})))"
-            ));
+            conditions.push(fill(text::IS_CHAIN_OF_JOBS, &Filling::none().with("jobs", list)));
         }
         if wanted.ids.is_none() && wanted.jobs.is_none() {
             return None;
         }
-        conditions.push("f.chain_index = 0".to_owned());
+        conditions.push("first.chain_index = 0".to_owned());
         let statuses = self.statuses.as_deref();
-        conditions.extend(statuses.map(|statuses| has_status("l.id", statuses)));
-        let (which, cut) = (where_all(&conditions), page.cut("value", "f.id"));
-        Some(format!(
-            "SELECT f.id, f.created_at AS value FROM {{schema}}.job AS f {LATEST_OF}{which}{cut}"
-        ))
+        conditions.extend(statuses.map(|statuses| has_status("latest.id", statuses)));
+        let filling = Filling::none()
+            .with("conditions", where_all(&conditions))
+            .with("cut", page.cut("value", "first.id"));
+        Some(fill(text::CHAINS_BY_CONDITION, &filling))
     }
 
     /// Ended chains have indexes in the order of the page. Open ones are in small tables; if these are not so small, then
@@ -117,29 +109,33 @@ impl Filter {
     ) -> Result<Vec<String>, StateError> {
         let merge = self.merge();
         let Some(statuses) = &self.statuses else {
-            let Some(asked) = self.root else {
+            let Some(root) = &self.root else {
                 return Ok(vec![merge.first(page)]);
             };
-            let way = page.walk(session, store, &merge, "f", asked, None).await?;
-            return Ok(vec![merge.on_the_way(page, &way.unwrap_or_default(), "f", asked)]);
+            let wanted = Wanted::new(root);
+            let bound = page.walk(session, store, &merge, &wanted, None).await?;
+            return Ok(vec![merge.up_to(page, &bound.unwrap_or_default(), &wanted)]);
         };
         let mut sources = Vec::new();
         let (open, ended): (Vec<JobStatus>, Vec<JobStatus>) = statuses.iter().partition(|status| status.is_open());
         for status in ended {
             sources.push(match status {
-                JobStatus::Completed => self.ended(session, store, page, "result", "x.final").await?,
-                JobStatus::Dead => self.ended(session, store, page, "stopped", "x.status = 4").await?,
-                _ => self.ended(session, store, page, "stopped", "x.status = 5").await?,
+                JobStatus::Completed => self.ended(session, store, page, "result", "last.final").await?,
+                JobStatus::Dead => self.ended(session, store, page, "stopped", "last.status = 4").await?,
+                _ => self.ended(session, store, page, "stopped", "last.status = 5").await?,
             });
         }
         if !are_few(session, store, &open, None).await? {
-            let joined = format!("f {LATEST_OF}");
-            let mut asked = has_status("l.id", &open);
-            if let Some(root) = self.root {
-                asked = format!("{root} AND {asked}");
-            }
-            if let Some(way) = page.walk(session, store, &merge, &joined, &asked, Some(STEPS)).await? {
-                sources.push(merge.on_the_way(page, &way, &joined, &asked));
+            let of_status = has_status("latest.id", &open);
+            let wanted = Wanted {
+                joined: fill("{latest_of_first}", &Filling::none()),
+                condition: match &self.root {
+                    Some(root) => format!("{root} AND {of_status}"),
+                    None => of_status,
+                },
+            };
+            if let Some(bound) = page.walk(session, store, &merge, &wanted, Some(STEPS)).await? {
+                sources.push(merge.up_to(page, &bound, &wanted));
                 return Ok(sources);
             }
         }
@@ -153,21 +149,18 @@ impl Filter {
 
     /// All rows of a small table, sorted. A job in one of them is the latest of its chain.
     fn in_table(&self, page: &Page, table: Table) -> String {
-        let name = table.name();
-        let (which, cut) = (where_all(&self.but_status()), page.cut("value", "f.id"));
-        format!(
-            "SELECT f.id, f.created_at AS value FROM {{schema}}.{name} AS x CROSS JOIN LATERAL (SELECT j.chain_id AS id, \
-             j.chain_created_at AS created_at, j.chain_type_id AS type_id FROM {{schema}}.job AS j WHERE j.id = x.id OFFSET 0) \
-             AS f{which}{cut}"
-        )
+        let filling = Filling::none()
+            .with("table", table.name())
+            .with("conditions", where_all(&self.but_status()))
+            .with("cut", page.cut("value", "first.id"));
+        fill(text::CHAINS_IN_TABLE, &filling)
     }
 
     /// First jobs by time. What no index knows is asked of each chain only after the merge: a run that asked for it would
     /// read on until it found one.
     fn merge(&self) -> Merge {
-        let run = "SELECT f.id, f.created_at FROM {schema}.job AS f WHERE f.chain_index = 0 AND f.type_id";
-        let mut merge = Merge::new("f", "f.created_at", self.of_time());
-        merge.add(run, &self.list, self.types.len());
+        let mut merge = Merge::new("first", "first.created_at", self.of_time());
+        merge.add(text::RUN_OF_FIRST_JOBS, &Filling::none(), &self.list, self.types.len());
         merge
     }
 
@@ -178,35 +171,34 @@ impl Filter {
         store: &Store,
         page: &Page,
         table: &str,
-        which: &str,
+        ended: &str,
     ) -> Result<String, StateError> {
-        let column = "x.chain_created_at";
-        let run = format!(
-            "SELECT x.id, x.chain_created_at AS created_at FROM {{schema}}.{table} AS x WHERE {which} AND x.chain_type_id"
-        );
+        let column = "last.chain_created_at";
+        let run = Filling::none().with("table", table).with("ended", ended);
         let bounds: Vec<String> = self
             .from_to
             .iter()
-            .map(|bound| bound.replace("f.created_at", column))
+            .map(|bound| bound.replace("first.created_at", column))
             .collect();
         let merge = |further: Option<String>| {
-            let mut merge = Merge::new("x", column, bounds.iter().cloned().chain(further).collect());
-            merge.add(&run, &self.list, self.types.len());
+            let mut merge = Merge::new("last", column, bounds.iter().cloned().chain(further).collect());
+            merge.add(text::RUN_OF_ENDED, &run, &self.list, self.types.len());
             merge
         };
-        let first =
-            "CROSS JOIN LATERAL (SELECT j.chain_id AS id FROM {schema}.job AS j WHERE j.id = x.id OFFSET 0) AS f";
-        let after = self.cursor.as_ref().map(|cursor| cursor.exact("x.created_at", "f.id"));
-        let asked: Vec<String> = after.into_iter().chain(self.root.map(str::to_owned)).collect();
-        let cut = page.cut("x.created_at", "f.id");
+        let after = self.cursor.as_ref();
+        let after = after.map(|cursor| cursor.exact("last.created_at", "first.id"));
+        let conditions: Vec<String> = after.into_iter().chain(self.root.clone()).collect();
         let rows = if self.root.is_some() {
             let merge = merge(self.cursor.as_ref().map(|cursor| cursor.coarse(column)));
-            let (joined, asked) = (format!("x {first}"), asked.join(" AND "));
-            let way = page.walk(session, store, &merge, &joined, &asked, None).await?;
-            merge.rows(&way.unwrap_or_default(), "")
+            let wanted = Wanted {
+                joined: fill("{first_of_last}", &Filling::none()),
+                condition: conditions.join(" AND "),
+            };
+            let bound = page.walk(session, store, &merge, &wanted, None).await?;
+            merge.rows(&bound.unwrap_or_default(), "")
         } else {
-            // Those of the very time at which the page begins are asked for by themselves: how many of them come before
-            // it, no index knows.
+            // Chains of the very time at which the page begins are asked for by themselves: how many of them come before the
+            // page, no index knows.
             let ties = page.cut_ties(page.reach());
             let runs = match &self.cursor {
                 Some(cursor) => cursor.apart(column).map(|part| merge(Some(part))).into_iter().collect(),
@@ -214,13 +206,17 @@ impl Filter {
             };
             let parts = runs.iter().zip([&*ties, ""]).map(|(merge, cut)| match cut {
                 "" => merge.rows(&[], ""),
-                cut => format!("(SELECT * FROM ({}) AS u{cut})", merge.rows(&[], cut)),
+                cut => {
+                    let filling = Filling::none().with("merge", merge.rows(&[], cut)).with("cut", cut);
+                    fill(text::TIES, &filling)
+                }
             });
-            parts.collect::<Vec<_>>().join(" UNION ALL ")
+            parts.collect::<Vec<_>>().join("\nUNION ALL\n")
         };
-        let which = where_all(&asked);
-        Ok(format!(
-            "SELECT f.id, x.created_at AS value FROM ({rows}) AS x {first}{which}{cut}"
-        ))
+        let filling = Filling::none()
+            .with("merge", rows)
+            .with("conditions", where_all(&conditions))
+            .with("cut", page.cut("last.created_at", "first.id"));
+        Ok(fill(text::ENDED_CHAINS, &filling))
     }
 }

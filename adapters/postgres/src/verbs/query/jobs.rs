@@ -5,14 +5,13 @@ use queuert::{JobRecord, JobStatus, StateError};
 use uuid::Uuid;
 
 use crate::connection::session::{Session, query};
-use crate::row::{self, FAILURE, JOB, STATE, Table};
+use crate::row::{self, Table};
+use crate::statements::{Filling, fill, text};
 use crate::store::Store;
 use crate::verbs::query::page::{
-    Argument, Cursor, FEW, Merge, Page, STEPS, are_few, has_status, numbers, of_type, statuses, where_all, which,
+    Argument, Cursor, FEW, Merge, Page, STEPS, Wanted, and_all, are_few, has_status, number, numbers, of_types,
+    statuses, where_all, which,
 };
-
-/// What the page has to do with a job: the rest is in the statement's end.
-const JOINED: &str = "CROSS JOIN LATERAL (SELECT * FROM {schema}.job AS j WHERE j.id = p.id OFFSET 0) AS j CROSS JOIN ";
 
 pub(crate) async fn list_jobs(
     session: &mut Session<'_>,
@@ -31,8 +30,7 @@ pub(crate) async fn list_jobs(
     let mut page = Page::new(wanted.order, wanted.limit);
     let filter = Filter::new(&mut page, wanted, types, chain_types);
     let sources = filter.sources(session, store, &mut page, wanted).await?;
-    let joined = format!("{JOINED}{STATE} {FAILURE}");
-    let rows = page.read(session, store, JOB, &sources, &joined).await?;
+    let rows = page.read(session, store, text::PAGE_OF_JOBS, &sources).await?;
     let jobs = row::jobs(session, store, &rows).await?;
     Ok(jobs.into_iter().map(|stored| stored.job).collect())
 }
@@ -56,18 +54,18 @@ struct Filter {
 impl Filter {
     fn new(page: &mut Page, wanted: &JobQuery, types: Vec<i32>, chain_types: Option<Vec<i32>>) -> Self {
         let value = match wanted.sort {
-            JobSort::CreatedAt => "j.created_at",
-            JobSort::ChainIndex => "j.chain_index",
+            JobSort::CreatedAt => "job.created_at",
+            JobSort::ChainIndex => "job.chain_index",
         };
         let mut list = |types: &Vec<i32>| page.argument(Argument::Numbers(types.clone()));
         let types_list = wanted.types.as_ref().map(|_| list(&types));
-        let of_type = types_list.as_ref().map(|list| format!("j.type_id = ANY ({list})"));
+        let of_type = types_list.as_ref().map(|list| format!("job.type_id = ANY ({list})"));
         let of_chain_type = chain_types.as_ref().map(&mut list);
-        let of_chain_type = of_chain_type.map(|list| format!("j.chain_type_id = ANY ({list})"));
+        let of_chain_type = of_chain_type.map(|list| format!("job.chain_type_id = ANY ({list})"));
         let statuses = statuses(wanted.statuses.as_deref());
         Self {
-            of_status: statuses.as_deref().map(|statuses| has_status("j.id", statuses)),
-            of_time: page.between("j.created_at", wanted.created_from, wanted.created_to),
+            of_status: statuses.as_deref().map(|statuses| has_status("job.id", statuses)),
+            of_time: page.between("job.created_at", wanted.created_from, wanted.created_to),
             cursor: page.after(wanted.after),
             types,
             chain_types,
@@ -80,7 +78,7 @@ impl Filter {
     }
 
     fn after(&self) -> Option<String> {
-        self.cursor.as_ref().map(|cursor| cursor.exact(self.value, "j.id"))
+        self.cursor.as_ref().map(|cursor| cursor.exact(self.value, "job.id"))
     }
 
     /// All conditions but that on the status.
@@ -103,9 +101,7 @@ impl Filter {
             if wanted.ids.is_none() && wanted.chains.is_none() {
                 return Ok(vec![self.dependants(page, &chain, &conditions)]);
             }
-            conditions.push(format!(
-                "(SELECT 1 FROM {{schema}}.blocker AS b WHERE b.chain_id = {chain} AND b.job_id = j.id LIMIT 1) IS NOT NULL"
-            ));
+            conditions.push(fill(text::IS_BLOCKED_BY, &Filling::none().with("chain", &chain)));
         }
         if let Some(chains) = &wanted.chains {
             let mut ids: Vec<Uuid> = chains.iter().map(|chain| chain.as_uuid()).collect();
@@ -116,61 +112,59 @@ impl Filter {
                 let chains = format!("SELECT u.id FROM unnest({list}) AS u(id)");
                 return Ok(vec![self.of_chains(page, &chains, &conditions, wanted.sort)]);
             }
-            conditions.push(format!("j.chain_id = ANY ({list})"));
+            conditions.push(format!("job.chain_id = ANY ({list})"));
         }
         if let Some(ids) = &wanted.ids {
             let list = page.argument(Argument::Ids(ids.iter().map(|id| id.as_uuid()).collect()));
-            conditions.push(format!("j.id = ANY ({list})"));
-            let (value, which) = (self.value, where_all(&conditions));
-            let cut = page.cut("value", "j.id");
-            return Ok(vec![format!(
-                "SELECT j.id, {value}::bigint AS value FROM {{schema}}.job AS j{which}{cut}"
-            )]);
+            conditions.push(format!("job.id = ANY ({list})"));
+            return Ok(vec![self.by_conditions(page, &conditions)]);
         }
         if let Some(types) = &self.chain_types
             && has_few_chains(session, store, types).await?
         {
             let list = page.argument(Argument::Numbers(types.clone()));
-            let chains = format!(
-                "SELECT f.id FROM unnest({list}) AS t(id) CROSS JOIN LATERAL (SELECT f.id FROM {{schema}}.job AS f \
-                 WHERE f.type_id = t.id AND f.chain_index = 0 OFFSET 0) AS f"
-            );
+            let chains = fill(text::CHAINS_OF_TYPES, &Filling::none().with("types", list));
             return Ok(vec![self.of_chains(page, &chains, &conditions, wanted.sort)]);
         }
         self.by_status(session, store, page, wanted.sort).await
     }
 
-    /// The jobs that have a chain as blocker.
-    fn dependants(&self, page: &Page, chain: &str, conditions: &[String]) -> String {
-        let (value, which) = (self.value, where_all(conditions));
-        let cut = page.cut("value", "j.id");
-        format!(
-            "SELECT j.id, {value}::bigint AS value FROM (SELECT DISTINCT b.job_id AS id FROM {{schema}}.blocker AS b \
-             WHERE b.chain_id = {chain}) AS b CROSS JOIN LATERAL (SELECT * FROM {{schema}}.job AS j WHERE j.id = b.id OFFSET 0) \
-             AS j{which}{cut}"
-        )
+    /// The jobs that meet conditions.
+    fn by_conditions(&self, page: &Page, conditions: &[String]) -> String {
+        let filling = Filling::none()
+            .with("value", self.value)
+            .with("conditions", where_all(conditions))
+            .with("cut", page.cut("value", "job.id"));
+        fill(text::JOBS_BY_CONDITION, &filling)
     }
 
-    /// The jobs of chains. A chain may be long: by place, no more of each is read than the page can hold.
+    /// The jobs that have a chain as blocker.
+    fn dependants(&self, page: &Page, chain: &str, conditions: &[String]) -> String {
+        let filling = Filling::none()
+            .with("chain", chain)
+            .with("value", self.value)
+            .with("conditions", where_all(conditions))
+            .with("cut", page.cut("value", "job.id"));
+        fill(text::DEPENDANTS_OF_CHAIN, &filling)
+    }
+
+    /// The jobs of chains.
     fn of_chains(&self, page: &Page, chains: &str, conditions: &[String], sort: JobSort) -> String {
-        let value = self.value;
         let mut conditions = conditions.to_vec();
-        // What the index over places can use.
+        // What the index over places in the chain can use.
         let coarse = self.cursor.as_ref().filter(|_| sort == JobSort::ChainIndex);
-        conditions.extend(coarse.map(|cursor| cursor.coarse(value)));
-        let and: String = conditions.iter().map(|condition| format!(" AND {condition}")).collect();
+        conditions.extend(coarse.map(|cursor| cursor.coarse(self.value)));
         let cut_chain = match sort {
             JobSort::CreatedAt => String::new(),
-            JobSort::ChainIndex => page.cut("j.chain_index", "j.id"),
+            JobSort::ChainIndex => page.cut("job.chain_index", "job.id"),
         };
-        let cut = page.cut("value", "j.id");
-        format!(
-            "SELECT j.id, {value}::bigint AS value FROM ({chains}) AS c CROSS JOIN LATERAL (\
-             (SELECT j.id, j.created_at, j.chain_index FROM {{schema}}.job AS j \
-             WHERE j.id = c.id AND j.chain_index = 0{and}) UNION ALL \
-             (SELECT j.id, j.created_at, j.chain_index FROM {{schema}}.job AS j \
-             WHERE j.chain_id = c.id AND j.chain_index > 0{and}{cut_chain}) OFFSET 0) AS j{cut}"
-        )
+        let filling = Filling::none()
+            .with("chains", chains)
+            .with("value", self.value)
+            .with("conditions", and_all(&conditions))
+            .with("cut_chain", cut_chain)
+            .with("cut", page.cut("value", "job.id"));
+        fill(text::JOBS_OF_CHAINS, &filling)
     }
 
     /// Jobs of any chain. What is completed, or in any status, is walked through by time: on the way lies no more that
@@ -186,29 +180,26 @@ impl Filter {
         if sort == JobSort::ChainIndex {
             // Nothing is in this order, and nobody asks for it except of few chains.
             let conditions: Vec<String> = self.but_status().into_iter().chain(self.of_status.clone()).collect();
-            let (which, cut) = (where_all(&conditions), page.cut("value", "j.id"));
-            return Ok(vec![format!(
-                "SELECT j.id, j.chain_index::bigint AS value FROM {{schema}}.job AS j{which}{cut}"
-            )]);
+            return Ok(vec![self.by_conditions(page, &conditions)]);
         }
         let merge = self.merge(page);
         let Some(statuses) = &self.statuses else {
             return Ok(vec![match &self.of_chain_type {
                 None => merge.first(page),
-                Some(asked) => far(session, store, page, &merge, asked).await?,
+                Some(condition) => far(session, store, page, &merge, &Wanted::new(condition)).await?,
             }]);
         };
         let mut sources = Vec::new();
         let (completed, open): (Vec<JobStatus>, Vec<JobStatus>) =
             statuses.iter().partition(|status| **status == JobStatus::Completed);
         if !completed.is_empty() {
-            sources.push(far(session, store, page, &merge, &self.asked(&completed)).await?);
+            sources.push(far(session, store, page, &merge, &self.wanted(&completed)).await?);
         }
         let types = self.list.as_ref().map(|_| &*self.types);
         if !are_few(session, store, &open, types).await? {
-            let asked = self.asked(&open);
-            if let Some(way) = page.walk(session, store, &merge, "j", &asked, Some(STEPS)).await? {
-                sources.push(merge.on_the_way(page, &way, "j", &asked));
+            let wanted = self.wanted(&open);
+            if let Some(bound) = page.walk(session, store, &merge, &wanted, Some(STEPS)).await? {
+                sources.push(merge.up_to(page, &bound, &wanted));
                 return Ok(sources);
             }
         }
@@ -222,14 +213,14 @@ impl Filter {
 
     /// All rows of a small table, sorted.
     fn in_table(&self, page: &Page, table: Table, which: &str) -> String {
-        let name = table.name();
-        let conditions = where_all(&self.but_status());
-        let cut = page.cut("value", "j.id");
-        let of_type = self.list.as_ref().map_or_else(String::new, |list| of_type(table, list));
-        format!(
-            "SELECT j.id, j.created_at AS value FROM (SELECT x.id FROM {{schema}}.{name} AS x WHERE true{which}{of_type}) AS x \
-             CROSS JOIN LATERAL (SELECT * FROM {{schema}}.job AS j WHERE j.id = x.id OFFSET 0) AS j{conditions}{cut}"
-        )
+        let mut state_conditions = vec![which.to_owned()];
+        state_conditions.extend(self.list.as_ref().and_then(|list| of_types(table, list)));
+        let filling = Filling::none()
+            .with("table", table.name())
+            .with("state_conditions", state_conditions.join(" AND "))
+            .with("conditions", where_all(&self.but_status()))
+            .with("cut", page.cut("value", "job.id"));
+        fill(text::JOBS_IN_TABLE, &filling)
     }
 
     /// All jobs by time, first ones and others apart, as their indexes have them. What no index knows is asked of each job
@@ -245,51 +236,44 @@ impl Filter {
             None => self.types.clone(),
         };
         let conditions = self.of_time.iter().cloned().chain(self.after()).collect();
-        let mut merge = Merge::new("j", "j.created_at", conditions);
+        let mut merge = Merge::new("job", "job.created_at", conditions);
         for (types, kind) in [(first, "chain_index = 0"), (self.types.clone(), "chain_index > 0")] {
             if !types.is_empty() {
                 let count = types.len();
                 let types = page.argument(Argument::Numbers(types));
-                let run = format!(
-                    "SELECT j.id, j.created_at, j.chain_type_id FROM {{schema}}.job AS j WHERE j.{kind} AND j.type_id"
-                );
-                merge.add(&run, &types, count);
+                let run = Filling::none().with("kind", kind);
+                merge.add(text::RUN_OF_JOBS, &run, &types, count);
             }
         }
         merge
     }
 
-    /// What is asked of a job after the merge.
-    fn asked(&self, statuses: &[JobStatus]) -> String {
-        let of_status = has_status("j.id", statuses);
-        match &self.of_chain_type {
+    /// The rows of the merge that are wanted.
+    fn wanted(&self, statuses: &[JobStatus]) -> Wanted {
+        let of_status = has_status("job.id", statuses);
+        Wanted::new(match &self.of_chain_type {
             Some(of_chain_type) => format!("{of_chain_type} AND {of_status}"),
             None => of_status,
-        }
+        })
     }
 }
 
-/// The first jobs of a merge that have what is asked for, however far the way.
+/// The first wanted rows of a merge, however many rows lie before them.
 async fn far(
     session: &mut Session<'_>,
     store: &Store,
     page: &Page,
     merge: &Merge,
-    asked: &str,
+    wanted: &Wanted,
 ) -> Result<String, StateError> {
-    let way = page.walk(session, store, merge, "j", asked, None).await?;
-    Ok(merge.on_the_way(page, &way.unwrap_or_default(), "j", asked))
+    let bound = page.walk(session, store, merge, wanted, None).await?;
+    Ok(merge.up_to(page, &bound.unwrap_or_default(), wanted))
 }
 
 /// Whether there are few chains of these types.
 async fn has_few_chains(session: &mut Session<'_>, store: &Store, types: &[i32]) -> Result<bool, StateError> {
-    let limit = FEW + 1;
-    let text = store.render(&format!(
-        "SELECT count(*) FROM (SELECT 1 FROM unnest($1::integer[]) AS t(id) CROSS JOIN LATERAL (\
-         SELECT 1 FROM {{schema}}.job AS f WHERE f.type_id = t.id AND f.chain_index = 0 LIMIT {limit}) AS f \
-         LIMIT {limit}) AS u"
-    ));
-    let rows = session.fetch(query(&text).bind(types.to_vec())).await?;
-    let found = rows.first().map(|found| row::get::<i64>(found, 0)).transpose()?;
-    Ok(usize::try_from(found.unwrap_or_default()).unwrap_or_default() <= FEW)
+    let statement = store.statement(text::COUNT_CHAINS_OF_TYPES, Filling::none().with("limit", FEW + 1));
+    let rows = session.fetch(query(&statement).bind(types.to_vec())).await?;
+    let found = rows.first().map(|found| number(found, "count")).transpose()?;
+    Ok(found.unwrap_or_default() <= FEW)
 }

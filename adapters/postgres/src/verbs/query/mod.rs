@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use queuert::{ChainId, ChainRecord, JobId, JobRecord, StateError};
 
 use crate::connection::session::{Session, query};
-use crate::row::{self, CHAIN_COLUMNS, StoredJob};
+use crate::row::{self, StoredJob};
 use crate::store::Store;
 
 pub(crate) use crate::verbs::query::chains::list_chains;
@@ -22,7 +22,7 @@ pub(crate) async fn stored_jobs(
     jobs: &[JobId],
 ) -> Result<Vec<StoredJob>, StateError> {
     let ids: Vec<_> = jobs.iter().map(|job| job.as_uuid()).collect();
-    let rows = session.fetch(query(&store.sql.jobs_by_id).bind(ids)).await?;
+    let rows = session.fetch(query(store.sql.jobs_by_id.when(false)).bind(ids)).await?;
     row::jobs(session, store, &rows).await
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn blockers_of(
     let ids: Vec<_> = jobs.iter().map(|job| job.as_uuid()).collect();
     let rows = session.fetch(query(&store.sql.blockers_of).bind(ids)).await?;
     for (found, chain) in rows.iter().zip(row::chains(session, store, &rows).await?) {
-        let job = JobId::from_uuid(row::get(found, CHAIN_COLUMNS)?);
+        let job = JobId::from_uuid(row::get(found, "blocked_job_id")?);
         blockers.entry(job).or_default().push(chain);
     }
     Ok(blockers)

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::connection::session::{Query, Session, query};
 use crate::row::{self, Table};
+use crate::statements::{Filling, fill, text};
 use crate::store::Store;
 
 /// Up to here the rows of the small tables are all looked up and sorted for a page.
@@ -72,13 +73,13 @@ impl Page {
 
     fn cut_at(&self, value: &str, id: &str, limit: usize) -> String {
         let direction = self.direction();
-        format!(" ORDER BY {value} {direction}, {id} {direction} LIMIT {limit}")
+        format!("ORDER BY {value} {direction}, {id} {direction} LIMIT {limit}")
     }
 
     /// The end of something whose order is by time alone: it goes on until the time changes.
     pub(crate) fn cut_ties(&self, limit: usize) -> String {
         let direction = self.direction();
-        format!(" ORDER BY created_at {direction} FETCH FIRST {limit} ROWS WITH TIES")
+        format!("ORDER BY created_at {direction} FETCH FIRST {limit} ROWS WITH TIES")
     }
 
     fn direction(&self) -> &'static str {
@@ -114,34 +115,30 @@ impl Page {
         conditions
     }
 
-    /// Reads a page from sources of `(id, value)`, none of which means an empty page. Its rows
-    /// begin with the given columns of `joined`, which follows the page as `p`.
+    /// Reads a page from sources of `(id, value)`; without a source the page is empty. The template is the statement around
+    /// the sources.
     pub(crate) async fn read(
         self,
         session: &mut Session<'_>,
         store: &Store,
-        columns: &str,
+        template: &str,
         sources: &[String],
-        joined: &str,
     ) -> Result<Vec<PgRow>, StateError> {
         if sources.is_empty() {
             return Ok(Vec::new());
         }
-        let sources = sources.join(") UNION ALL (");
-        let text = format!(
-            "SELECT {columns} FROM (SELECT u.id, u.value FROM (({sources})) AS u{}) AS p {joined}{}",
-            self.cut("u.value", "u.id"),
-            self.cut("p.value", "p.id"),
-        );
+        let filling = Filling::none()
+            .with("sources", format_args!("({})", sources.join(")\nUNION ALL\n(")))
+            .with("cut", self.cut("source.value", "source.id"))
+            .with("order", self.cut("page.value", "page.id"));
         let limit = self.limit;
-        let mut rows = session.fetch_once(self.bind(store, &text)).await?;
+        let mut rows = session.fetch_once(self.bind(store, &fill(template, &filling))).await?;
         rows.truncate(limit);
         Ok(rows)
     }
 
-    /// Walks through a merge by time, a step at a time, until there is a page full of rows that have what is asked for:
-    /// `asked` is a condition on `joined`, which begins with the name of a row of the merge. Returns what bounds the way,
-    /// as a further condition on the merge; `None` if it is too long.
+    /// Walks through a merge by time, a step at a time, until there is a page full of wanted rows. Returns what bounds the
+    /// walk, as a further condition on the merge; `None` if it would take more steps than given.
     ///
     /// In steps, because a single statement would have to be planned for any distance.
     pub(crate) async fn walk(
@@ -149,8 +146,7 @@ impl Page {
         session: &mut Session<'_>,
         store: &Store,
         merge: &Merge,
-        joined: &str,
-        asked: &str,
+        wanted: &Wanted,
         steps: Option<usize>,
     ) -> Result<Option<Vec<String>>, StateError> {
         let (further, back, last) = match self.order {
@@ -169,19 +165,15 @@ impl Page {
                 conditions.push(format!("{} {further} {position}", merge.column));
             }
             let cut = self.cut_ties(size);
-            let rows = merge.rows(&conditions, &cut);
-            let text = format!(
-                "SELECT count(*), count(*) FILTER (WHERE {asked}), {last}({}.created_at) \
-                 FROM (SELECT * FROM ({rows}) AS u{cut}) AS {joined}",
-                merge.name
-            );
+            let filling = wanted.filling(merge).with("merge", merge.rows(&conditions, &cut));
+            let text = fill(text::WALK, &filling.with("cut", cut).with("last", last));
             let answer = session.fetch_once(step.bind(store, &text)).await?;
             let Some(answer) = answer.first() else {
                 break;
             };
-            found += number(answer, 1)?;
-            position = row::get(answer, 2)?;
-            if number(answer, 0)? < size {
+            found += number(answer, "wanted")?;
+            position = row::get(answer, "reached")?;
+            if number(answer, "read")? < size {
                 return Ok(Some(Vec::new()));
             }
             if found >= self.reach()
@@ -197,7 +189,7 @@ impl Page {
 
     fn bind(self, store: &Store, text: &str) -> Query {
         // Not remembered: there are too many ways to ask.
-        let mut search = query(&store.complete(text));
+        let mut search = query(&store.schema.complete(text));
         for argument in self.arguments {
             search = match argument {
                 Argument::Number(number) => search.bind(number),
@@ -239,17 +231,49 @@ impl Cursor {
     }
 }
 
+/// `AND` and a condition, for all conditions.
+pub(crate) fn and_all<'a>(conditions: impl IntoIterator<Item = &'a String>) -> String {
+    let conditions: Vec<String> = conditions
+        .into_iter()
+        .map(|condition| format!("AND {condition}"))
+        .collect();
+    conditions.join("\n")
+}
+
 /// `WHERE` and all conditions, or nothing.
 pub(crate) fn where_all<'a>(conditions: impl IntoIterator<Item = &'a String>) -> String {
     let conditions: Vec<&str> = conditions.into_iter().map(String::as_str).collect();
     match conditions.is_empty() {
         true => String::new(),
-        false => format!(" WHERE {}", conditions.join(" AND ")),
+        false => format!("WHERE {}", conditions.join(" AND ")),
     }
 }
 
 /// Up to how many types a merge has a run for each. The server plans every run, and gives up on a few thousand of them.
 const MOST_RUNS: usize = 256;
+
+/// The rows of a merge that are wanted.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// What is joined to a row of the merge for the condition.
+    pub(crate) joined: String,
+    pub(crate) condition: String,
+}
+
+impl Wanted {
+    /// A condition that needs nothing but the row itself.
+    pub(crate) fn new(condition: impl Into<String>) -> Self {
+        Self {
+            joined: String::new(),
+            condition: condition.into(),
+        }
+    }
+
+    fn filling(&self, merge: &Merge) -> Filling {
+        let filling = Filling::none().with("name", merge.name).with("joined", &self.joined);
+        filling.with("wanted", &self.condition)
+    }
+}
 
 /// A merge by time: one run per type, each in order, of which no more is read than is needed. Of more than [`MOST_RUNS`] types,
 /// as much of each is read as the page can hold.
@@ -257,7 +281,7 @@ const MOST_RUNS: usize = 256;
 pub(crate) struct Merge {
     branches: Vec<Branch>,
     conditions: Vec<String>,
-    /// What a row is called.
+    /// The alias of a row.
     name: &'static str,
     /// The column that has the time, which a run calls `created_at`.
     column: &'static str,
@@ -266,9 +290,10 @@ pub(crate) struct Merge {
 /// A part of a merge.
 #[derive(Debug)]
 struct Branch {
-    /// The list of the types `t.id` of which this is the run of each; `None` if it is the run of one type.
+    /// The list of the types `run_type.id`, if the branch has the runs of several types.
     types: Option<String>,
-    run: String,
+    template: &'static str,
+    filling: Filling,
 }
 
 impl Merge {
@@ -282,61 +307,63 @@ impl Merge {
         }
     }
 
-    /// Adds a run per type: `run` ends with the column that has the type. Their number is rounded up, so that there are
-    /// few different texts: beyond the end of the list there is no type, and no row.
-    pub(crate) fn add(&mut self, run: &str, types: &str, count: usize) {
+    /// Adds a run per type: the template has gaps for the type, the conditions and the cut. The number of runs is rounded up,
+    /// so that there are few different texts: beyond the end of the list there is no type, and no row.
+    pub(crate) fn add(&mut self, template: &'static str, filling: &Filling, types: &str, count: usize) {
         if count > MOST_RUNS {
             self.branches.push(Branch {
                 types: Some(types.to_owned()),
-                run: format!("{run} = t.id"),
+                template,
+                filling: filling.clone().with("type", "run_type.id"),
             });
             return;
         }
         let places = 1..=count.next_power_of_two();
         self.branches.extend(places.map(|place| Branch {
             types: None,
-            run: format!("{run} = ({types})[{place}]"),
+            template,
+            filling: filling.clone().with("type", format_args!("({types})[{place}]")),
         }));
     }
 
-    /// The rows that have what is asked for. Each run is in order and limited by itself: a planner that is not told
+    /// The rows that meet further conditions. Each run is in order and limited by itself: a planner that is not told
     /// so sorts them.
     pub(crate) fn rows(&self, further: &[String], cut: &str) -> String {
-        let conditions = self.conditions.iter().chain(further);
-        let and: String = conditions.map(|condition| format!(" AND {condition}")).collect();
-        let runs = self.branches.iter().map(|Branch { types, run }| match types {
-            None => format!("({run}{and}{cut})"),
-            Some(types) => {
-                format!("(SELECT u.* FROM unnest({types}) AS t(id) CROSS JOIN LATERAL ({run}{and}{cut} OFFSET 0) AS u)")
+        let conditions = and_all(self.conditions.iter().chain(further));
+        let run = |branch: &Branch| {
+            let filling = branch.filling.clone().with("conditions", &conditions).with("cut", cut);
+            let run = fill(branch.template, &filling);
+            match &branch.types {
+                None => format!("(\n{run}\n)"),
+                Some(types) => fill(
+                    text::RUN_OF_TYPES,
+                    &Filling::none().with("types", types).with("run", run),
+                ),
             }
-        });
-        runs.collect::<Vec<_>>().join(" UNION ALL ")
+        };
+        self.branches.iter().map(run).collect::<Vec<_>>().join("\nUNION ALL\n")
     }
 
     /// The first rows, up to a page.
     pub(crate) fn first(&self, page: &Page) -> String {
         let cut = page.cut("created_at", "id");
-        format!(
-            "SELECT id, created_at AS value FROM ({}) AS u{cut}",
-            self.rows(&[], &cut)
-        )
+        let filling = Filling::none().with("merge", self.rows(&[], &cut)).with("cut", cut);
+        fill(text::SOURCE_OF_MERGE, &filling)
     }
 
-    /// The rows on a way that [`Page::walk`] found to have enough of what is asked for.
-    pub(crate) fn on_the_way(&self, page: &Page, way: &[String], joined: &str, asked: &str) -> String {
-        let (name, reach) = (self.name, page.reach());
+    /// The wanted rows up to the bound that [`Page::walk`] has found.
+    pub(crate) fn up_to(&self, page: &Page, bound: &[String], wanted: &Wanted) -> String {
         let cut = page.cut_at("created_at", "id", ALL);
-        // No order outside: the inside has one, and a sort around it would ask for all of it.
-        format!(
-            "SELECT {name}.id, {name}.created_at AS value FROM (SELECT * FROM ({}) AS u{cut}) AS {joined} \
-             WHERE {asked} LIMIT {reach}",
-            self.rows(way, &cut)
-        )
+        let filling = wanted
+            .filling(self)
+            .with("merge", self.rows(bound, &cut))
+            .with("cut", cut);
+        fill(text::SOURCE_OF_WALK, &filling.with("limit", page.reach()))
     }
 }
 
-fn number(answer: &PgRow, index: usize) -> Result<usize, StateError> {
-    Ok(usize::try_from(row::get::<i64>(answer, index)?).unwrap_or_default())
+pub(crate) fn number(answer: &PgRow, column: &str) -> Result<usize, StateError> {
+    Ok(usize::try_from(row::get::<i64>(answer, column)?).unwrap_or_default())
 }
 
 /// A condition: whether the job with this id is in one of these statuses. A scalar subquery, because a join or `EXISTS`
@@ -344,29 +371,32 @@ fn number(answer: &PgRow, index: usize) -> Result<usize, StateError> {
 pub(crate) fn has_status(id: &str, statuses: &[JobStatus]) -> String {
     let mut tables = Vec::new();
     for table in Table::ALL {
-        if let Some(which) = which(table, statuses) {
-            let name = table.name();
-            tables.push(format!("SELECT 1 FROM {{schema}}.{name} AS x WHERE x.id = {id}{which}"));
+        if let Some(condition) = which(table, statuses) {
+            let filling = Filling::none().with("table", table.name()).with("id", id);
+            tables.push(fill(
+                text::IS_IN_TABLE,
+                &filling.with("conditions", format_args!("AND {condition}")),
+            ));
         }
     }
-    match tables.is_empty() {
-        true => "false".to_owned(),
-        false => format!("({} LIMIT 1) IS NOT NULL", tables.join(" UNION ALL ")),
+    if tables.is_empty() {
+        return "false".to_owned();
     }
+    format!("(\n{}\nLIMIT 1\n) IS NOT NULL", tables.join("\nUNION ALL\n"))
 }
 
-/// Which rows `x` of a table are in one of these statuses, as a further condition; `None` if none is.
+/// Which rows `state_row` of a table are in one of these statuses, as a condition; `None` if none is.
 pub(crate) fn which(table: Table, statuses: &[JobStatus]) -> Option<&'static str> {
     let has = |status| statuses.contains(&status);
     match table {
-        Table::Ready | Table::Later => has(JobStatus::Pending).then_some(""),
-        Table::Waiting => has(JobStatus::Blocked).then_some(""),
-        Table::Running => has(JobStatus::Running).then_some(""),
-        Table::Result => has(JobStatus::Completed).then_some(""),
+        Table::Ready | Table::Later => has(JobStatus::Pending).then_some("true"),
+        Table::Waiting => has(JobStatus::Blocked).then_some("true"),
+        Table::Running => has(JobStatus::Running).then_some("true"),
+        Table::Result => has(JobStatus::Completed).then_some("true"),
         Table::Stopped => match (has(JobStatus::Dead), has(JobStatus::Cancelled)) {
-            (true, true) => Some(""),
-            (true, false) => Some(" AND x.status = 4"),
-            (false, true) => Some(" AND x.status = 5"),
+            (true, true) => Some("true"),
+            (true, false) => Some("state_row.status = 4"),
+            (false, true) => Some("state_row.status = 5"),
             (false, false) => None,
         },
     }
@@ -382,31 +412,36 @@ pub(crate) async fn are_few(
 ) -> Result<bool, StateError> {
     let mut counts = Vec::new();
     for table in Table::ALL {
-        if let Some(which) = which(table, statuses) {
-            let (name, limit) = (table.name(), FEW + 1);
-            let of_type = types.map_or_else(String::new, |_| of_type(table, "$1::integer[]"));
-            counts.push(format!(
-                "(SELECT count(*) FROM (SELECT 1 FROM {{schema}}.{name} AS x WHERE true{which}{of_type} LIMIT {limit}) AS x)"
+        if let Some(condition) = which(table, statuses) {
+            let of_types = types.and_then(|_| of_types(table, "$1::integer[]"));
+            let conditions: Vec<String> = of_types.into_iter().chain([condition.to_owned()]).collect();
+            let filling = Filling::none().with("table", table.name()).with("limit", FEW + 1);
+            counts.push(fill(
+                text::COUNT_OF_TABLE,
+                &filling.with("conditions", conditions.join(" AND ")),
             ));
         }
     }
     if counts.is_empty() {
         return Ok(true);
     }
-    let mut count = query(&store.render(&format!("SELECT {}", counts.join(" + "))));
+    let statement = store.statement(text::COUNT_ROWS, Filling::none().with("counts", counts.join("\n+ ")));
+    let mut count = query(&statement);
     if let Some(types) = types {
         count = count.bind(types.to_vec());
     }
     let rows = session.fetch(count).await?;
-    let found = rows.first().map(|found| number(found, 0)).transpose()?;
+    let found = rows.first().map(|found| number(found, "count")).transpose()?;
     Ok(found.unwrap_or_default() <= FEW)
 }
 
-/// Which rows `x` of a table are of one of the types in a list, as a further condition, where the table knows.
-pub(crate) fn of_type(table: Table, list: &str) -> String {
+/// Which rows `state_row` of a table are of one of the types in a list, as a condition; `None` if the table does not tell.
+pub(crate) fn of_types(table: Table, list: &str) -> Option<String> {
     match table {
-        Table::Ready | Table::Later | Table::Waiting | Table::Running => format!(" AND x.type_id = ANY ({list})"),
-        Table::Result | Table::Stopped => String::new(),
+        Table::Ready | Table::Later | Table::Waiting | Table::Running => {
+            Some(format!("state_row.type_id = ANY ({list})"))
+        }
+        Table::Result | Table::Stopped => None,
     }
 }
 

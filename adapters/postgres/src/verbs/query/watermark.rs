@@ -17,35 +17,25 @@ use crate::error::{corrupt, misconfigured};
 use crate::row;
 use crate::store::Store;
 
-/// The time, before anything else is looked at; whether this is a standby; the role; and of every session that has a
-/// transaction, or may have one, its process, when that began, and its role.
-const SESSIONS: &str = "SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint, pg_is_in_recovery(), \
-     current_user::text, array_agg(a.pid), array_agg((extract(epoch FROM a.xact_start) * 1000000)::bigint), \
-     array_agg(a.usename::text) FROM pg_stat_activity AS a \
-     WHERE a.xact_start IS NOT NULL OR a.state IS NULL OR a.state = 'disabled'";
-
-/// The processes of the transactions that may insert jobs; null for one that is prepared. Only this mode: whatever else a
-/// transaction has locked, an `INSERT` takes this lock too, and maintenance of the table does not. By the name at the time
-/// of the statement, because the schema may be made anew.
-const WRITERS: &str = "SELECT DISTINCT l.pid FROM pg_locks AS l WHERE l.locktype = 'relation' \
-     AND l.mode = 'RowExclusiveLock' AND l.granted AND l.relation = to_regclass(E'{schema_text}.job') \
-     AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())";
-
 /// A time before which no more jobs can appear.
 pub(crate) async fn watermark(session: &mut Session<'_>, store: &Store) -> Result<Timestamp, StateError> {
-    let rows = session.fetch(query(&store.render(SESSIONS))).await?;
+    let rows = session.fetch(query(&store.sql.sessions)).await?;
     let found = rows.first().ok_or_else(|| corrupt("the time has no answer"))?;
-    let now = Timestamp::from_micros(row::get(found, 0)?);
-    if row::get(found, 1)? {
+    let now = Timestamp::from_micros(row::get(found, "now")?);
+    if row::get(found, "is_standby")? {
         return Err(misconfigured(
             "the server is a standby, which does not know the transactions that are open on its primary, so nothing can be \
              followed here; follow on the primary",
         ));
     }
-    let role: String = row::get(found, 2)?;
-    let sessions = Sessions::new(row::get(found, 3)?, row::get(found, 4)?, row::get(found, 5)?);
-    let writers = session.fetch(query(&store.render(WRITERS))).await?;
-    let writers = writers.iter().map(|found| row::get(found, 0));
+    let role: String = row::get(found, "own_role")?;
+    let sessions = Sessions::new(
+        row::get(found, "processes")?,
+        row::get(found, "beginnings")?,
+        row::get(found, "roles")?,
+    );
+    let writers = session.fetch(query(&store.sql.writers)).await?;
+    let writers = writers.iter().map(|found| row::get(found, "process"));
     bound(now, &role, &sessions, writers.collect::<Result<Vec<_>, _>>()?)
 }
 

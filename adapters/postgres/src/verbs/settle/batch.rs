@@ -108,7 +108,10 @@ pub(crate) async fn settle_batch(
     let mut expected = store.expected(next_types());
     loop {
         let rows = session.try_fetch(bind(store, locking, items, &expected)).await?;
-        let known = rows.first().map(|found| row::get::<bool>(found, 2)).transpose();
+        let known = rows
+            .first()
+            .map(|found| row::get::<bool>(found, "types_exist"))
+            .transpose();
         if expected.names.is_empty() || !matches!(known, Ok(Some(false))) {
             return Ok(answer_batch(session, store, items, &rows).await);
         }
@@ -128,13 +131,13 @@ async fn answer_batch(
     let Some(found) = rows.first() else {
         return Err(corrupt("a settlement has no answer"));
     };
-    let mut settled: Vec<Uuid> = row::get(found, 0)?;
+    let mut settled: Vec<Uuid> = row::get(found, "settled")?;
     let all = settled.len() == items.len();
     if !all {
         settled.sort_unstable();
     }
     let is_settled = |item: &Item<'_>| all || settled.binary_search(&item.settlement.job.as_uuid()).is_ok();
-    let now = Some(Timestamp::from_micros(row::get(found, 1)?));
+    let now = Some(Timestamp::from_micros(row::get(found, "now")?));
     let applied = |item: &Item<'_>| {
         let next = next(item.settlement);
         let handed_over = next.and_then(handed_over).and(now);
@@ -206,8 +209,8 @@ fn bind(store: &Store, locking: Locking, items: &[Item<'_>], expected: &Expected
             Parameter::Times => statement.bind(schedules().map(|(time, _)| time).collect::<Vec<_>>()),
             Parameter::Delays => statement.bind(schedules().map(|(_, delay)| delay).collect::<Vec<_>>()),
             Parameter::Step => statement.bind(store.step()),
-            Parameter::KnownNumbers => statement.bind(expected.numbers.clone()),
-            Parameter::KnownNames => statement.bind(expected.names.clone()),
+            Parameter::KnownTypeIds => statement.bind(expected.numbers.clone()),
+            Parameter::KnownTypeNames => statement.bind(expected.names.clone()),
             Parameter::NextIds => statement.bind(next().map(|next| Some(next?.id.as_uuid())).collect::<Vec<_>>()),
             Parameter::NextTypes => {
                 let types = next().map(|next| next.map(|next| store.type_id(&next.type_name)));

@@ -9,17 +9,11 @@ use queuert::{ChainId, JobId, StateError};
 use uuid::Uuid;
 
 use crate::connection::session::{Session, query};
-use crate::contention::Recently;
 use crate::error::translate;
 use crate::row;
 use crate::sabotage::Bug;
 use crate::store::Store;
 use crate::verbs::settle::general::named;
-
-/// Whether chains are finished that somebody waits for. Where there were some in the last batches there will be more,
-/// and they need not be met by the statement that cannot finish them first. A wrong guess costs that statement, or rows
-/// that are locked one by one, and nothing else.
-pub(crate) type Awaited = Recently<16>;
 
 /// A chain that an attempt finishes.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +55,7 @@ pub(crate) async fn finish_one(
         .bind(finish.worker.to_owned())
         .bind(finish.output.to_owned());
     let rows = session.call(call).await.map_err(translate)?;
-    let finished = rows.first().map(|found| row::get(found, 0)).transpose()?;
+    let finished = rows.first().map(|found| row::get(found, "finished")).transpose()?;
     Ok(finished.unwrap_or_default())
 }
 
@@ -110,12 +104,12 @@ async fn read(
     let mut finished = Finished::default();
     let (mut causes, mut unblocked) = (Vec::new(), Vec::new());
     for found in rows {
-        let job = JobId::from_uuid(row::get(found, 0)?);
-        finished.awaited |= row::get::<bool>(found, 1)?;
+        let job = JobId::from_uuid(row::get(found, "finished")?);
+        finished.awaited |= row::get::<bool>(found, "was_awaited")?;
         finished.applied.entry(job).or_default();
-        if let Some(free) = row::get::<Option<Uuid>>(found, 2)? {
-            let chain = ChainId::from_uuid(row::get(found, 3)?);
-            unblocked.push((JobId::from_uuid(free), chain, row::get(found, 4)?));
+        if let Some(free) = row::get::<Option<Uuid>>(found, "unblocked")? {
+            let chain = ChainId::from_uuid(row::get(found, "unblocked_chain")?);
+            unblocked.push((JobId::from_uuid(free), chain, row::get(found, "unblocked_type")?));
             causes.push(job);
         }
     }

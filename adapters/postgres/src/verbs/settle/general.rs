@@ -27,9 +27,9 @@ pub(crate) async fn settle_general(
     store: &Store,
     settlement: &Settlement,
 ) -> Result<Settled, StateError> {
-    let chain_of = store.render("SELECT chain_id FROM {schema}.job WHERE id = $1");
-    let found = session.fetch(query(&chain_of).bind(settlement.job.as_uuid())).await?;
-    let Some(chain) = found.first().map(|found| row::get(found, 0)).transpose()? else {
+    let chain_of = query(&store.sql.chain_of_job).bind(settlement.job.as_uuid());
+    let found = session.fetch(chain_of).await?;
+    let Some(chain) = found.first().map(|found| row::get(found, "chain_id")).transpose()? else {
         return Ok(Settled::Lost(lost(None)));
     };
     let chain = ChainId::from_uuid(chain);
@@ -86,7 +86,7 @@ pub(crate) async fn settle_general(
     // In the transaction of an attempt, which is to commit now.
     if let (true, Authority::Fence { .. }, Some(lease)) = (session.waits, &settlement.authority, &stored.job.lease) {
         session
-            .execute(query(&store.sql.idle_until).bind(lease.until.as_micros()))
+            .execute(query(&store.sql.limit_idle_time).bind(lease.until.as_micros()))
             .await?;
     }
     Ok(Settled::Applied(applied))
@@ -236,24 +236,16 @@ pub(crate) async fn try_lock_dependants(
     store: &Store,
     chains: Vec<Uuid>,
 ) -> Result<Vec<Edges>, StateError> {
-    let skip = if session.waits { "" } else { " SKIP LOCKED" };
-    let text = format!(
-        "WITH edges AS MATERIALIZED (SELECT b.chain_id, b.job_id, count(*)::integer AS edges FROM {{schema}}.blocker AS b \
-         WHERE b.chain_id = ANY ($1::uuid[]) GROUP BY b.chain_id, b.job_id), \
-         locked AS MATERIALIZED (SELECT w.id FROM {{schema}}.waiting AS w \
-         WHERE w.id = ANY (ARRAY(SELECT DISTINCT job_id FROM edges)) ORDER BY w.id FOR UPDATE{skip}) \
-         SELECT e.chain_id, e.job_id, e.edges, e.job_id IN (SELECT l.id FROM locked AS l), \
-         EXISTS (SELECT 1 FROM {{schema}}.waiting AS w WHERE w.id = e.job_id) FROM edges AS e"
-    );
     let mut edges = Vec::new();
-    for found in session.fetch(query(&store.render(&text)).bind(chains)).await? {
-        let (locked, waits) = (row::get::<bool>(&found, 3)?, row::get::<bool>(&found, 4)?);
+    let lock = query(store.sql.dependants.when(!session.waits)).bind(chains);
+    for found in session.fetch(lock).await? {
+        let (locked, waiting) = (row::get(&found, "is_locked")?, row::get::<bool>(&found, "is_waiting")?);
         edges.push(Edges {
-            chain: ChainId::from_uuid(row::get(&found, 0)?),
-            job: row::get(&found, 1)?,
-            count: row::get(&found, 2)?,
+            chain: ChainId::from_uuid(row::get(&found, "chain_id")?),
+            job: row::get(&found, "job_id")?,
+            count: row::get(&found, "count")?,
             locked,
-            slipped: waits && !locked,
+            slipped: waiting && !locked,
         });
     }
     Ok(edges)
@@ -280,7 +272,11 @@ pub(crate) async fn unblock(
     let rows = session.fetch(unblock).await?;
     let mut found = Vec::with_capacity(rows.len());
     for row in &rows {
-        let (job, chain, number): (Uuid, Uuid, i32) = (row::get(row, 0)?, row::get(row, 1)?, row::get(row, 2)?);
+        let (job, chain, number): (Uuid, Uuid, i32) = (
+            row::get(row, "id")?,
+            row::get(row, "chain_id")?,
+            row::get(row, "type_id")?,
+        );
         found.push((JobId::from_uuid(job), ChainId::from_uuid(chain), number));
     }
     named(session, store, found).await
@@ -319,7 +315,7 @@ async fn lock_blockers(
 ) -> Result<Blockers, StateError> {
     let wanted: BTreeSet<ChainId> = next.blockers.iter().copied().collect();
     let roots: Vec<ChainId> = wanted.iter().copied().collect();
-    let (way, mut held) = lock(session, store, Scope::Way(&roots)).await?;
+    let (way, mut held) = lock(session, store, Scope::Ahead(&roots)).await?;
     if !held.busy.is_empty() {
         return Ok(Blockers::Busy);
     }
@@ -359,8 +355,11 @@ async fn edges(
 ) -> Result<HashMap<ChainId, Vec<ChainId>>, StateError> {
     let ids: Vec<Uuid> = chains.iter().map(|chain| chain.as_uuid()).collect();
     let mut edges: HashMap<ChainId, Vec<ChainId>> = HashMap::new();
-    for found in session.fetch(query(&store.sql.way_edges).bind(ids)).await? {
-        let (from, to) = (row::get(&found, 0)?, row::get(&found, 1)?);
+    for found in session.fetch(query(&store.sql.edges_ahead).bind(ids)).await? {
+        let (from, to) = (
+            row::get(&found, "waiting_chain_id")?,
+            row::get(&found, "blocker_chain_id")?,
+        );
         edges
             .entry(ChainId::from_uuid(from))
             .or_default()

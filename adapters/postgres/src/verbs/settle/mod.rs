@@ -5,7 +5,6 @@
 mod batch;
 pub(crate) mod functions;
 pub(crate) mod general;
-pub(crate) mod locked_jobs;
 mod repeated;
 mod together;
 
@@ -17,7 +16,7 @@ use queuert::{JobId, StateError, StateErrorKind, TypeName};
 use crate::connection::connect::Access;
 use crate::connection::session::Session;
 use crate::error::{corrupt, has_code, translate};
-use crate::statements::settle::{Locking, PATIENCE};
+use crate::statements::settle::{LOCK_WAIT, Locking};
 use crate::store::Store;
 use crate::transaction::Work;
 use crate::verbs::create::writable;
@@ -147,7 +146,7 @@ async fn settle_parts(
             let finishes: Vec<&Settlement> = awaited.iter().map(|place| &settlements[*place]).collect();
             let settled = finish_together(access, store, &finishes).await?;
             let busy = |(finish, settled): (&&Settlement, &Settled)| (finish.job, *settled == Settled::Busy);
-            store.locked.remember(finishes.iter().zip(&settled).map(busy));
+            store.locked_jobs.note(finishes.iter().zip(&settled).map(busy));
             for (place, settled) in awaited.into_iter().zip(settled) {
                 answers[place] = Some(settled);
             }
@@ -166,7 +165,7 @@ async fn settle_batches(
     batch: Vec<Item<'_>>,
     answers: &mut Vec<(usize, Answer)>,
 ) -> Result<(), StateError> {
-    let expected = store.awaited.expected();
+    let expected = store.awaited_ends.is_expected();
     let (finishes, rest): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
         .iter()
         .partition(|item| expected && Finish::of(item.settlement).is_some());
@@ -193,13 +192,13 @@ async fn finish_unlocked(
     store: &Store,
     items: &[Item<'_>],
 ) -> Result<Vec<(usize, Answer)>, StateError> {
-    let free = |item: &&Item<'_>| !store.locked.contains(item.settlement.job);
+    let free = |item: &&Item<'_>| !store.locked_jobs.contains(item.settlement.job);
     let finishes = once(items.iter().filter(free).filter_map(|item| Finish::of(item.settlement)));
     let finished = match finishes.is_empty() {
         true => None,
         false => {
             let mut work = Work::statement(access).await?;
-            match finish_many(&mut work.session(), store, &finishes, Some(PATIENCE)).await {
+            match finish_many(&mut work.session(), store, &finishes, Some(LOCK_WAIT)).await {
                 Ok(finished) => {
                     let finished = finished?;
                     work.commit().await?;
@@ -217,7 +216,7 @@ async fn finish_unlocked(
     let Some(Finished { mut applied, awaited }) = finished else {
         return Ok(items.iter().map(|item| (item.place, Answer::General)).collect());
     };
-    store.awaited.remember(awaited);
+    store.awaited_ends.note(awaited);
     // Those that are missing are not the caller's any more, or are there twice.
     let answers = items.iter().map(|item| match applied.remove(&item.settlement.job) {
         Some(applied) => (item.place, Answer::Settled(Settled::Applied(applied))),
@@ -236,10 +235,10 @@ async fn settle_unlocked(
     batch: &[Item<'_>],
     answers: &mut Vec<(usize, Answer)>,
 ) -> Result<(), StateError> {
-    let known = !store.locked.is_empty();
+    let known = !store.locked_jobs.is_empty();
     let (met, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
         .iter()
-        .partition(|item| known && store.locked.contains(item.settlement.job));
+        .partition(|item| known && store.locked_jobs.contains(item.settlement.job));
     match settle_part(access, store, &fresh, Locking::Fail).await? {
         Some(settled) => answers.extend(settled),
         // Somebody has one of the rows locked, or one of the jobs. Nothing was done; now row by row.
@@ -259,11 +258,10 @@ async fn settle_unlocked(
         .filter(|(_, answer)| matches!(answer, Answer::Again))
         .map(|(place, _)| *place)
         .collect();
-    if !locked.is_empty() || !store.locked.is_empty() {
+    if !locked.is_empty() || !store.locked_jobs.is_empty() {
         let jobs = batch.iter();
-        store
-            .locked
-            .remember(jobs.map(|item| (item.settlement.job, locked.contains(&item.place))));
+        let noted = jobs.map(|item| (item.settlement.job, locked.contains(&item.place)));
+        store.locked_jobs.note(noted);
     }
     Ok(())
 }

@@ -36,12 +36,12 @@ pub(crate) async fn recall(
         .collect();
     let (mut ends, mut unblocked) = (Vec::new(), Vec::new());
     let mut blocked = Vec::new();
-    for found in session.fetch(query(&store.sql.recall).bind(jobs)).await? {
-        let end = JobId::from_uuid(row::get(&found, 0)?);
-        match row::get::<Option<Uuid>>(&found, 1)? {
+    for found in session.fetch(query(&store.sql.repeated_ends).bind(jobs)).await? {
+        let end = JobId::from_uuid(row::get(&found, "ended_id")?);
+        match row::get::<Option<Uuid>>(&found, "unblocked_id")? {
             Some(job) => {
-                let chain = ChainId::from_uuid(row::get(&found, 2)?);
-                unblocked.push((JobId::from_uuid(job), chain, row::get(&found, 3)?));
+                let chain = ChainId::from_uuid(row::get(&found, "unblocked_chain_id")?);
+                unblocked.push((JobId::from_uuid(job), chain, row::get(&found, "unblocked_type_id")?));
                 ends.push(end);
             }
             None => blocked.push(end),
