@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use queuert::adapter::{CreatedChain, KeysOfCall, NewChain, NewJob, Refusal};
+use queuert::adapter::rules::KeysOfCall;
+use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
 use queuert::{ChainId, JobId, JobStatus, StateError, Timestamp};
 
 use crate::clock;

@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use queuert::adapter::{
-    Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob, closing_blocker,
-};
+use queuert::adapter::rules::closing_blocker;
+use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob};
 use queuert::{ChainId, Fence, JobId, JobStatus, Payload, Schedule, StateError, Timestamp, TypeName, WorkerId};
 use uuid::Uuid;
 

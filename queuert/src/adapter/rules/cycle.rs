@@ -2,10 +2,36 @@
 
 use std::collections::HashSet;
 
+use crate::adapter::{NewJob, Refusal};
 use crate::id::ChainId;
+use crate::job::JobStatus;
+
+/// Whether a chain whose latest job is in this status waits for the blockers of that job, as far as they have not
+/// completed. A dead or cancelled job counts too: a retry would make it wait.
+pub fn waits_for_blockers(status: JobStatus) -> bool {
+    status == JobStatus::Blocked || status.is_retryable()
+}
+
+/// Whether the next job of a chain may have its blockers; see [`closing_blocker`].
+///
+/// # Errors
+///
+/// [`Refusal::BlockerCycle`].
+pub fn check_circle<I>(next: &NewJob, chain: ChainId, waits_for: impl FnMut(ChainId) -> I) -> Result<(), Refusal>
+where
+    I: IntoIterator<Item = ChainId>,
+{
+    match closing_blocker(&next.blockers, chain, waits_for) {
+        Some(blocker) => Err(Refusal::BlockerCycle {
+            job: next.id,
+            chain: blocker,
+        }),
+        None => Ok(()),
+    }
+}
 
 /// The first of the blockers that is the chain `target`, or waits for it directly or through others: the one that
-/// [`BlockerCycle`](super::Refusal::BlockerCycle) names. `waits_for` gives the chains that a chain waits for, or would wait
+/// [`BlockerCycle`](crate::adapter::Refusal::BlockerCycle) names. `waits_for` gives the chains that a chain waits for, or would wait
 /// for if it were retried; it is asked once for every chain on the way.
 ///
 /// One search for all blockers: what an earlier blocker has been through without meeting `target` does not lead there.

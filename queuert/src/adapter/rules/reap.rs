@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::change::{Change, ErrorChange, JobHead};
 use crate::error::Error;
 use crate::id::{JobId, WorkerId};
 use crate::job::{AttemptError, JobRecord, JobStatus, Lease, TypeName};
@@ -27,7 +28,7 @@ impl ReapLeases {
     }
 
     /// Takes a running job back at the time `now` of the store: changes the record to what the store has to write, and
-    /// says what else it needs for that. `None` if the record has no lease, and nothing has changed then.
+    /// returns that change with the lease that is over. `None` if the record has no lease, and nothing has changed then.
     ///
     /// The attempt has failed, and a failure backs off, whatever the cause: a job that kills its process every time would
     /// otherwise spend all its attempts as fast as processes can be started. The backoff counts from the moment of the
@@ -35,29 +36,33 @@ impl ReapLeases {
     /// of life, which is the last renewal: a job whose lease is longer than its backoff has waited enough and is due at
     /// once.
     ///
-    /// Its scheduled time is when it is due, and never in the past. Its place in line is not in the record: the store keeps
-    /// the [`rank`](super::rank) that the job had.
+    /// Its scheduled time is when it is due, and never in the past. It keeps the [`rank`](crate::adapter::rank) that it had,
+    /// which is not in the record.
     pub fn take_back(&self, job: &mut JobRecord, cause: ReapCause, now: Timestamp) -> Option<TakenBack> {
+        let head = JobHead::of(job, None);
         let lease = job.lease.take()?;
         let settings = self.types.iter().find(|reaped| reaped.name == job.type_name);
         let allowed = job
             .max_attempts
             .or(settings.map(|settings| settings.retry.max_attempts));
         // A row that cannot be read is not run by any worker.
-        if job.unreadable.is_some() || allowed.is_some_and(|allowed| job.attempt >= allowed) {
-            job.status = JobStatus::Dead;
-            job.ended_at = Some(now);
+        let dead = job.unreadable.is_some() || allowed.is_some_and(|allowed| job.attempt >= allowed);
+        let mut change = if dead {
+            Change::end(&head, JobStatus::Dead, now)
         } else {
-            job.status = JobStatus::Pending;
-            job.scheduled_at = settings.map_or(now, |settings| settings.due_at(job, &lease, cause, now));
-        }
+            Change {
+                scheduled_at: settings.map_or(now, |settings| settings.due_at(job, &lease, cause, now)),
+                ..Change::back(&head)
+            }
+        };
         let error = AttemptError {
             attempt: job.attempt,
             at: now,
             message: cause.error(&lease, job),
         };
-        job.last_error = Some(error.clone());
-        Some(TakenBack { lease, error })
+        change.error = ErrorChange::Set(error.clone());
+        change.clone().apply(job);
+        Some(TakenBack { lease, change, error })
     }
 }
 
@@ -66,6 +71,8 @@ impl ReapLeases {
 pub struct TakenBack {
     /// The lease that it had.
     pub lease: Lease,
+    /// What to write: what the record has now, and that the job keeps its rank.
+    pub change: Change,
     /// The error of the attempt, which the record has too.
     pub error: AttemptError,
 }
