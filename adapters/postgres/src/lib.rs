@@ -43,8 +43,8 @@
 //! # Schema
 //!
 //! Everything is in a schema of its own, `queuert` unless [`PostgresOptions::schema`] says otherwise, with a ledger of
-//! its own. It is created and brought up to date by whoever connects first; any number of processes may start at once.
-//! [`PostgresState::migrations`] gives it as plain SQL to those who apply it themselves.
+//! its own. The process that connects first creates it and brings it up to date; any number of processes may start at once.
+//! [`PostgresState::migrations`] gives it as plain SQL, for applications that apply it themselves.
 //!
 //! # Connections
 //!

@@ -1,5 +1,6 @@
 //! Decodes rows. Columns are found by their names, once for each answer, and each row is decoded by itself.
 
+use queuert::adapter::rules::JobHead;
 use queuert::{AttemptError, ChainId, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, Payload, StateError};
 use queuert::{Timestamp, TypeName, WorkerId};
 use sqlx::postgres::PgRow;
@@ -70,6 +71,13 @@ pub(crate) struct StoredJob {
     pub(crate) settled_fence: Option<Uuid>,
     /// Of a blocked job: its edges to chains that have not completed.
     pub(crate) remaining: Option<i32>,
+}
+
+impl StoredJob {
+    /// What the rules know of the job.
+    pub(crate) fn head(&self) -> JobHead {
+        JobHead::of(&self.job, self.settled_fence.map(Fence::from_uuid))
+    }
 }
 
 /// A column of an answer.

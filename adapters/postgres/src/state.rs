@@ -23,7 +23,7 @@ use crate::store::Store;
 use crate::transaction::{self, PostgresTransaction, Work};
 use crate::upkeep::Upkeep;
 use crate::verbs::create::LockWait;
-use crate::verbs::create::coalesce::{self, Answer, Starts, Way};
+use crate::verbs::create::coalesce::{self, Answer, Coalescer, Route};
 use crate::verbs::query::watermark;
 use crate::verbs::{claim, create, lease, operate, query, settle, snapshot};
 
@@ -40,11 +40,11 @@ pub(crate) struct Inner {
     upkeep: Upkeep,
     /// Of a store that was opened without a pooler.
     liveness: Option<Arc<Liveness>>,
-    pub(crate) starts: Starts,
+    pub(crate) coalescer: Coalescer,
 }
 
 impl Inner {
-    /// `None` where the sessions may be somebody else's in the next moment.
+    /// `None` behind a pooler, where a session may serve another client in the next moment.
     fn liveness(&self) -> Option<&Liveness> {
         self.liveness.as_deref().filter(|liveness| !liveness.is_pooled())
     }
@@ -58,31 +58,32 @@ impl Inner {
     ) -> Result<Option<Vec<CreatedChain>>, StateError> {
         let mut work = Work::statement_for_client(&self.access).await?;
         let created = create::create_simply(&mut work.session(), &self.store, chains, lock_wait).await?;
-        match created.is_some() {
-            true => work.commit().await?,
-            false => work.rollback().await?,
+        if created.is_some() {
+            work.commit().await?;
+        } else {
+            work.rollback().await?;
         }
         Ok(created)
     }
 
-    /// The same, with others if there are any under way.
+    /// The same, together with other starts if any are under way.
     async fn start_in_turn(self: &Arc<Self>, chains: &[NewChain]) -> Result<Option<Vec<CreatedChain>>, StateError> {
-        match coalesce::way(self, chains) {
-            Way::First(turn) => {
+        match coalesce::route(self, chains) {
+            Route::First(turn) => {
                 let created = self.start_simply(chains, LockWait::Short).await;
                 drop(turn);
                 match created {
-                    // It met a lock, and nothing was written.
+                    // The start met a lock, and nothing was written.
                     Err(error) if error.kind() == StateErrorKind::Conflict => {}
                     created => return created,
                 }
             }
-            Way::Later(answer) => {
-                if let Ok(Answer::Together(created)) = answer.await {
+            Route::Wait(answer) => {
+                if let Ok(Answer::Sent(created)) = answer.await {
                     return created.map(Some);
                 }
             }
-            Way::Beside => {}
+            Route::Alone => {}
         }
         self.start_simply(chains, LockWait::Unlimited).await
     }
@@ -179,8 +180,8 @@ impl PostgresState {
         PostgresOptions::default()
     }
 
-    /// The schema as plain SQL, for those who apply it themselves: one entry per version, in order. A database that has
-    /// them all is not changed by [`connect`](Self::connect).
+    /// The schema as plain SQL, for applications that apply it themselves: one entry per version, in order.
+    /// [`connect`](Self::connect) does not change a database that has them all.
     ///
     /// # Errors
     ///
@@ -199,7 +200,7 @@ impl PostgresState {
         self.inner.store.schema.name()
     }
 
-    /// The session by which other processes know that this one lives, if there is no pooler.
+    /// The lock by which other processes know that this one lives, if there is no pooler.
     pub(crate) fn session_lock(&self) -> Option<Arc<SessionLock>> {
         self.inner.liveness().map(Liveness::session_lock)
     }
@@ -231,7 +232,7 @@ impl PostgresState {
                 access,
                 upkeep,
                 liveness: liveness.map(Arc::new),
-                starts: Starts::default(),
+                coalescer: Coalescer::default(),
             }),
         }
     }
@@ -290,7 +291,7 @@ impl StateAdapter for PostgresState {
             let unknown = store.type_ids.unknown(chains.iter().map(|chain| &chain.job.type_name));
             store.intern_alone(access, unknown).await?;
         }
-        // If an id is taken, the general way finds out which.
+        // If an id is taken, the general way finds out which one.
         if within.is_none()
             && create::is_simple(chains)
             && let Some(created) = self.inner.start_in_turn(chains).await?
@@ -307,7 +308,7 @@ impl StateAdapter for PostgresState {
         let Inner { store, access, .. } = &*self.inner;
         let unknown = store.type_ids.unknown(claim.types.iter().map(|claimed| &claimed.name));
         store.intern_alone(access, unknown).await?;
-        // Before it has a job: if it dies with the first one, the others know whose that was.
+        // Before the process has a job: if it dies with its first job, the other processes know whose job that was.
         if let Some(liveness) = self.inner.liveness() {
             liveness.enlist(&claim.worker, store, access).await;
         }
@@ -341,8 +342,8 @@ impl StateAdapter for PostgresState {
             return Ok(Vec::new());
         }
         if let Some(connection) = within {
-            // Without the row of the process, which would stay locked until the commit, and the other renewals would wait for
-            // it. No reaper takes a job that the transaction has locked, whatever it thinks of the process.
+            // Without the row of the process: it would stay locked until the commit, and the other renewals would wait for it. No
+            // reaper takes a job that the transaction has locked, even if it takes the process for dead.
             return lease::renew(&mut Session::of_caller(connection), &self.inner.store, renewals, None).await;
         }
         let process = self.inner.liveness.as_deref().map(Liveness::key);

@@ -1,4 +1,4 @@
-//! The caller's transactions, and the library's own work.
+//! The caller's transactions, and the connections on which verbs run by themselves.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -94,7 +94,7 @@ impl PostgresTransaction {
         }
         // A transaction in which a statement has failed answers COMMIT with a rollback that looks like success. It
         // refuses every other statement, though, so there is no doubt about one that has just answered.
-        // Nor is there about one that the caller has ended with a statement: it has lost its mark.
+        // A transaction that the caller has ended with a statement of its own has lost its mark.
         let alive = if self.proven {
             Ok(())
         } else {
@@ -102,19 +102,18 @@ impl PostgresTransaction {
             is_open.map(drop)
         };
         if let Err(error) = alive {
-            // What comes of the rollback does not matter: if it fails the connection is lost, and with it the
-            // transaction.
+            // The result of the rollback does not matter: if it fails, the connection is lost, and the transaction with it.
             let _ = self.rollback().await;
             return Err(translate(error));
         }
         self.inner.commit().await.map_err(translate)?;
-        self.inner.leave();
+        self.inner.release();
         Ok(())
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
         self.inner.rollback().await.map_err(translate)?;
-        self.inner.leave();
+        self.inner.release();
         Ok(())
     }
 }
@@ -150,32 +149,33 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// For a verb of one statement, which commits by itself. Of the workers, as is [`transaction`](Self::transaction).
+    /// For a verb of the workers that is one statement, which commits by itself.
     pub(crate) async fn statement(access: &Access) -> Result<Self, StateError> {
         Self::on(access, access.budget.for_worker().await, false).await
     }
 
-    /// The same for renewals, which wait for no connection that somebody else has.
+    /// For a renewal of leases, which waits for no connection that another caller has.
     pub(crate) async fn renewal(access: &Access) -> Result<Self, StateError> {
         Self::on(access, access.budget.for_renewal().await, false).await
     }
 
-    /// For a verb of several statements.
+    /// For a verb of the workers that is several statements.
     pub(crate) async fn transaction(access: &Access) -> Result<Self, StateError> {
         Self::on(access, access.budget.for_worker().await, true).await
     }
 
-    /// The same for what the client was asked for.
+    /// For a verb of the client that is one statement.
     pub(crate) async fn statement_for_client(access: &Access) -> Result<Self, StateError> {
         Self::on(access, access.budget.for_client().await, false).await
     }
 
+    /// For a verb of the client that is several statements.
     pub(crate) async fn transaction_for_client(access: &Access) -> Result<Self, StateError> {
         Self::on(access, access.budget.for_client().await, true).await
     }
 
-    async fn on(access: &Access, lent: Result<Borrowed, sqlx::Error>, atomic: bool) -> Result<Self, StateError> {
-        let mut connection = lent.map_err(translate)?;
+    async fn on(access: &Access, connection: Result<Borrowed, sqlx::Error>, atomic: bool) -> Result<Self, StateError> {
+        let mut connection = connection.map_err(translate)?;
         let prepared = access.mode() == Mode::Own;
         if atomic || !prepared {
             connection.begin(access.begin_for_library()).await.map_err(translate)?;
@@ -187,17 +187,17 @@ impl Work {
         Session::own(&mut self.connection, self.prepared)
     }
 
-    /// Makes it last.
+    /// Commits the work.
     pub(crate) async fn commit(mut self) -> Result<(), StateError> {
         self.connection.commit().await.map_err(translate)?;
-        self.connection.leave();
+        self.connection.release();
         Ok(())
     }
 
-    /// Undoes it, where it can be undone, and waits until its locks are gone.
+    /// Rolls the work back, where it can be, and waits until its locks are released.
     pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
         self.connection.rollback().await.map_err(translate)?;
-        self.connection.leave();
+        self.connection.release();
         Ok(())
     }
 }

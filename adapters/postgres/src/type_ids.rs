@@ -43,7 +43,7 @@ impl Expected {
     }
 }
 
-/// What this process has seen of the table of types.
+/// The rows of the table of types that this process has seen.
 #[derive(Debug, Default)]
 pub(crate) struct TypeIds(SharedLock<Known>);
 
@@ -73,7 +73,7 @@ impl TypeIds {
         known.numbers.get(name).copied()
     }
 
-    /// Those that have not been seen.
+    /// The types that have not been seen.
     pub(crate) fn unknown<'a>(&self, names: impl Iterator<Item = &'a TypeName>) -> Vec<TypeName> {
         let known = self.0.read();
         names
@@ -94,7 +94,7 @@ impl TypeIds {
         known.numbers.keys().cloned().collect()
     }
 
-    /// Remembers rows of the table. Those with another number than that of their name are left out.
+    /// Remembers rows of the table. A row with another number than that of its name is left out.
     fn learn(&self, rows: &[PgRow]) -> Result<(), StateError> {
         let mut known = self.0.write();
         for found in rows {
@@ -150,13 +150,13 @@ impl<'a> TypeNames<'a> {
     }
 }
 
-/// What stands in place of the name of a type that the database does not have. No type has such a name by mistake.
+/// A name for a type that the database does not have. No type has such a name by mistake.
 pub(crate) fn nameless(number: i32) -> TypeName {
     TypeName::from(format!("unknown type {number}"))
 }
 
 impl Store {
-    /// The number of a type. Whoever writes it has called [`intern`](Self::intern), and has the statement check it.
+    /// The number of a type. A caller that writes it has called [`intern`](Self::intern), and lets the statement check it.
     pub(crate) fn type_id(&self, name: &TypeName) -> i32 {
         // Most have been seen, and a look at what was seen costs less than the hash.
         self.type_ids.number(name).unwrap_or_else(|| derived(name.as_str()))
@@ -179,7 +179,7 @@ impl Store {
         expected
     }
 
-    /// Sees to it that these types have numbers.
+    /// Adds these types to the database, unless it has them.
     pub(crate) async fn intern(
         &self,
         session: &mut Session<'_>,
@@ -230,9 +230,9 @@ impl Store {
         if missing.is_empty() {
             return Ok(());
         }
-        let mut lent = access.budget.for_worker().await.map_err(translate)?;
-        self.add_types(&mut lent, missing).await?;
-        lent.leave();
+        let mut connection = access.budget.for_worker().await.map_err(translate)?;
+        self.add_types(&mut connection, missing).await?;
+        connection.release();
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl Store {
         self.intern_again(expected).await
     }
 
-    /// Looks at the table again for all types that this process knows, and adds those that the database has lost.
+    /// Reads the table again for all types that this process knows, and adds the types that the database has lost.
     pub(crate) async fn refresh_types(&self, access: &Access) -> Result<(), StateError> {
         if Bug::Types.is_on() {
             return Ok(());
@@ -262,7 +262,7 @@ impl Store {
         self.intern_alone(access, self.type_ids.names()).await
     }
 
-    /// Looks for types that are not known yet, and returns those that do not exist.
+    /// Looks for types that are not known yet, and returns the ones that do not exist.
     pub(crate) async fn find_types(
         &self,
         session: &mut Session<'_>,
@@ -272,7 +272,7 @@ impl Store {
         self.look_up(session, in_order(names.into_iter().filter(unknown))).await
     }
 
-    /// Looks for types, and returns those that do not exist.
+    /// Looks for types, and returns the ones that do not exist.
     async fn look_up(&self, session: &mut Session<'_>, mut names: Vec<String>) -> Result<Vec<String>, StateError> {
         if names.is_empty() {
             return Ok(names);
@@ -289,7 +289,7 @@ impl Store {
         Ok(names)
     }
 
-    /// The numbers of all types that jobs have, in order: those of the table, and those that only damaged rows have.
+    /// The numbers of all types that jobs have, in order: those of the table, and the ones that only damaged rows have.
     pub(crate) async fn all_types(&self, session: &mut Session<'_>) -> Result<Vec<i32>, StateError> {
         let found = session.fetch(query(&self.sql.all_types)).await?;
         let mut numbers = Vec::with_capacity(found.len());
@@ -335,7 +335,7 @@ impl Store {
         self.type_ids.learn_wanted(&found)
     }
 
-    /// Sees to it that the names of these numbers are known, of those that the database has.
+    /// Learns the names of these numbers, as far as the database has them.
     pub(crate) async fn name_types(
         &self,
         session: &mut Session<'_>,
@@ -366,7 +366,7 @@ fn insertion(names: &[String]) -> String {
     fill(text::ADD_TYPES, &Filling::none().with("rows", rows.join(", ")))
 }
 
-/// Each once, in order.
+/// The names, each once, in order.
 fn in_order<'a>(names: impl Iterator<Item = &'a TypeName>) -> Vec<String> {
     let mut names: Vec<String> = names.map(TypeName::to_string).collect();
     names.sort_unstable();

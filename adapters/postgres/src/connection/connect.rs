@@ -36,7 +36,7 @@ const TUNING: [(&str, &str); 4] = [
     ("jit", "off"),
 ];
 
-/// One snapshot per statement: who waited for a lock sees what its holder left.
+/// One snapshot per statement: a statement that waited for a lock sees what its holder has written.
 const ISOLATION: (&str, &str) = ("default_transaction_isolation", "read committed");
 
 /// The library's own transactions go from one statement to the next without a pause. One that does not is of a process
@@ -111,9 +111,10 @@ impl Access {
 
     /// How statements run. Ask with the connection in hand: a new one may have been found to lead to a pooler.
     pub(crate) fn mode(&self) -> Mode {
-        match self.sessions.are_own() {
-            true => Mode::Own,
-            false => Mode::Guarded,
+        if self.sessions.are_own() {
+            Mode::Own
+        } else {
+            Mode::Guarded
         }
     }
 
@@ -152,7 +153,7 @@ impl Sessions {
         Self(None)
     }
 
-    /// The session_lock whose number the connections carry, unless a pooler was found.
+    /// The session lock whose number the connections carry, unless a pooler was found.
     fn session_lock(&self) -> Option<Arc<SessionLock>> {
         let tuned = self.0.as_ref().filter(|tuned| !tuned.session_lock.is_pooled())?;
         Some(Arc::clone(&tuned.session_lock))
@@ -351,9 +352,9 @@ impl Home {
     }
 }
 
-/// Whether the runtime that has made a connection still hears for it. Without that one a connection can send, and can read
-/// an answer that is there already when it looks, as a quick one may be on a busy machine. It cannot wait for one. So the
-/// second answer takes the server a while.
+/// Whether the runtime that has made a connection still drives it. Without that runtime a connection can send, and can read an
+/// answer that is there already when it looks, as a quick one may be on a busy machine. It cannot wait for one. So the second
+/// answer takes the server a while.
 async fn hears(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     connection.ping().await?;
     sqlx::raw_sql(plain(text::ANSWERS_LATE)).execute(connection).await?;
@@ -382,8 +383,8 @@ fn pool_options_with(settings: &PostgresOptions, session_lock: Option<Arc<Sessio
                 }
             })
         })
-        // A round trip less for connections in use. Those that were idle may have died; those that were made on another
-        // runtime have died with it, or never hear an answer while nobody drives it.
+        // Connections in use are not tested, which saves a round trip. An idle connection may have died. A connection that was
+        // made on another runtime has died with it, or receives no answer while that runtime stands still.
         .before_acquire(move |connection, meta| {
             let may_be_elsewhere = meta.age >= Home::settled(&home);
             Box::pin(async move {
@@ -429,9 +430,12 @@ async fn inspect(connection: &mut PgConnection) -> Result<Usual, StateError> {
     let row = sqlx::raw_sql(plain(text::INSPECT))
         .fetch_one(connection)
         .await
-        .map_err(|error| match has_code(&error, "42704") {
-            true => too_old("of an unknown version").with_source(error),
-            false => translate(error),
+        .map_err(|error| {
+            if has_code(&error, "42704") {
+                too_old("of an unknown version").with_source(error)
+            } else {
+                translate(error)
+            }
         })?;
     let setting = |name: &str| row.try_get::<String, _>(name).map_err(translate);
     let number: i32 = setting("version_number")?.parse().unwrap_or_default();
@@ -474,7 +478,7 @@ impl PostgresState {
     fn new(settings: &PostgresOptions, access: Access) -> Self {
         let store = Store::new(access.pool.clone(), &settings.schema, settings.ageing_step);
         let upkeep = Upkeep::new(&settings.schema, settings.retention.clone());
-        // Only connections of the library's own carry the number of a session_lock.
+        // Only connections of the library's own carry the number of a session lock.
         let liveness = access.sessions.session_lock();
         let liveness = liveness.map(|session_lock| Liveness::new(session_lock, access.pool.connect_options()));
         Self::with(store, access, upkeep, liveness)

@@ -1,8 +1,9 @@
-//! What each runtime has of the budget: places, connections that lie ready, and the task that gives them back.
+//! The share of each runtime in the budget: permits, connections that are kept ready, and the task that gives them back to the
+//! pool.
 //!
-//! A runtime may stand still: one that is kept between calls of `block_on`, or whose thread is blocked. Whatever is under
-//! way on it is kept for that time, its places with it. So nothing of this is shared by runtimes, and connections that a
-//! runtime has left and does not give back to the pool are given back by the others.
+//! A runtime may stand still: one that is kept between calls of `block_on`, or whose thread is blocked. The calls that are under
+//! way on it keep their permits for that time. So runtimes share no permits, and connections that a runtime has kept ready and
+//! does not give back to the pool are given back by the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::connection::budget::{Borrowed, Shared};
 use crate::connection::reserve::Reserve;
 
-/// How long a connection lies ready before the pool gets it back. The loops of a busy worker come again much sooner, and
-/// spare themselves and the server the sign of life.
+/// How long a connection is kept ready before the pool gets it back. The loops of a busy worker need one again much sooner,
+/// and save themselves and the server the sign of life.
 const READY: Duration = Duration::from_millis(50);
 
-/// After how long other runtimes give back what a runtime has left: it has had a task for this, which nobody has polled.
+/// After how long other runtimes give back a connection that a runtime has kept ready: its own task for this was not polled.
 const ABANDONED: Duration = Duration::from_secs(1);
 
 /// The runtime that polls the caller, if there is one.
@@ -27,47 +28,49 @@ pub(crate) fn current_runtime() -> Option<Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
-/// How much every runtime has.
+/// The share of every runtime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    pub(crate) places: usize,
+    /// How many statements of the library may run at a time.
+    pub(crate) statements: usize,
     /// Whether the reserve has a connection for renewals.
     pub(crate) renewals: bool,
 }
 
-/// By runtime.
+/// The shares of all runtimes.
 #[derive(Debug)]
-pub(crate) struct Locals {
+pub(crate) struct PerRuntime {
     share: Share,
-    by_runtime: Lock<HashMap<Option<Id>, Local>>,
+    by_runtime: Lock<HashMap<Option<Id>, RuntimeShare>>,
 }
 
-/// What one runtime has.
+/// The share of one runtime.
 #[derive(Debug)]
-pub(crate) struct Local {
-    gates: Arc<Gates>,
-    /// Connections that lie ready, the last one on top. Those and the ones in use are never more than there are places:
-    /// who has a place takes one of these, and asks the pool only if there is none.
-    pub(crate) connections: Vec<Borrowed>,
-    /// The same of those that have no place, left by transactions of the user's.
-    pub(crate) spare: Vec<Borrowed>,
-    /// Who has asked the pool, and takes what is left meanwhile.
+pub(crate) struct RuntimeShare {
+    permits: Arc<Permits>,
+    /// Connections that are kept ready, the last one on top. Together with the ones in use they are never more than there are
+    /// permits: a caller with a permit takes one of these, and asks the pool only if there is none.
+    pub(crate) ready: Vec<Borrowed>,
+    /// Connections without a permit, kept ready by transactions of the user's.
+    pub(crate) from_transactions: Vec<Borrowed>,
+    /// Callers that have asked the pool, and take a connection that is released meanwhile.
     waiting: VecDeque<oneshot::Sender<Borrowed>>,
-    /// Whether there is a task that gives back what is not used.
-    swept: bool,
+    /// Whether there is a task that gives unused connections back.
+    has_idle_task: bool,
 }
 
-/// What callers wait for.
+/// The permits for which callers wait.
 #[derive(Debug)]
-pub(crate) struct Gates {
-    pub(crate) places: Arc<Semaphore>,
-    /// For the one call of the client's that may have a place at a time. It may wait long for somebody's lock, which
-    /// must not bring the workers to a halt.
-    pub(crate) guest: Arc<Semaphore>,
+pub(crate) struct Permits {
+    /// For statements of the library.
+    pub(crate) statements: Arc<Semaphore>,
+    /// For the one call of the client's that may have a permit at a time. It may wait long for a lock of another transaction,
+    /// which must not bring the workers to a halt.
+    pub(crate) client: Arc<Semaphore>,
     pub(crate) reserve: Reserve,
 }
 
-impl Locals {
+impl PerRuntime {
     pub(crate) fn new(share: Share) -> Self {
         Self {
             share,
@@ -76,40 +79,45 @@ impl Locals {
     }
 
     /// Does something with what the caller's runtime has. Nothing that makes a task: that goes for dropping a connection.
-    pub(crate) fn here<T>(&self, act: impl FnOnce(&mut Local) -> T) -> T {
+    pub(crate) fn here<T>(&self, act: impl FnOnce(&mut RuntimeShare) -> T) -> T {
         let runtime = current_runtime();
-        let mut locals = self.by_runtime.lock();
+        let mut per_runtime = self.by_runtime.lock();
         let mut unused = Vec::new();
-        if !locals.contains_key(&runtime) {
+        if !per_runtime.contains_key(&runtime) {
             // Some programs have a runtime for every call.
-            unused.extend(locals.extract_if(|_, local| local.is_unused(self.share)));
+            unused.extend(per_runtime.extract_if(|_, share_of_runtime| share_of_runtime.is_unused(self.share)));
         }
-        let local = locals.entry(runtime).or_insert_with(|| Local::new(self.share));
-        let result = act(local);
-        drop(locals);
+        let share_of_runtime = per_runtime
+            .entry(runtime)
+            .or_insert_with(|| RuntimeShare::new(self.share));
+        let result = act(share_of_runtime);
+        drop(per_runtime);
         // Not under the lock: the reserve is a pool, which closes.
         drop(unused);
         result
     }
 
-    pub(crate) fn gates(&self) -> Arc<Gates> {
-        self.here(|local| Arc::clone(&local.gates))
+    pub(crate) fn permits(&self) -> Arc<Permits> {
+        self.here(|share_of_runtime| Arc::clone(&share_of_runtime.permits))
     }
 
     /// Of all runtimes.
-    pub(crate) fn all_gates(&self) -> Vec<Arc<Gates>> {
-        let locals = self.by_runtime.lock();
-        locals.values().map(|local| Arc::clone(&local.gates)).collect()
+    pub(crate) fn all_permits(&self) -> Vec<Arc<Permits>> {
+        let per_runtime = self.by_runtime.lock();
+        per_runtime
+            .values()
+            .map(|share_of_runtime| Arc::clone(&share_of_runtime.permits))
+            .collect()
     }
 
-    /// What another runtime has not used for the longest time. For a caller who finds nothing in the pool: whether the
-    /// other runtime gives it back, nobody knows.
+    /// The connection that another runtime has not used for the longest time. For a caller that finds none in the pool: the
+    /// other runtime may never give it back.
     pub(crate) fn take_from_others(&self) -> Option<Borrowed> {
         let runtime = current_runtime();
-        let mut locals = self.by_runtime.lock();
-        let others = locals.iter_mut().filter(|(id, _)| **id != runtime);
+        let mut per_runtime = self.by_runtime.lock();
+        let others = per_runtime.iter_mut().filter(|(id, _)| **id != runtime);
         let mut lists: Vec<&mut Vec<Borrowed>> = others
-            .flat_map(|(_, local)| [&mut local.connections, &mut local.spare])
+            .flat_map(|(_, share_of_runtime)| [&mut share_of_runtime.ready, &mut share_of_runtime.from_transactions])
             .filter(|list| !list.is_empty())
             .collect();
         // The first of a list was left first.
@@ -117,40 +125,40 @@ impl Locals {
         lists.first_mut().map(|list| list.remove(0))
     }
 
-    fn lock(&self) -> LockGuard<'_, HashMap<Option<Id>, Local>> {
+    fn lock(&self) -> LockGuard<'_, HashMap<Option<Id>, RuntimeShare>> {
         self.by_runtime.lock()
     }
 }
 
-impl Local {
+impl RuntimeShare {
     fn new(share: Share) -> Self {
         Self {
-            gates: Arc::new(Gates {
-                places: Arc::new(Semaphore::new(share.places)),
-                guest: Arc::new(Semaphore::new(1)),
+            permits: Arc::new(Permits {
+                statements: Arc::new(Semaphore::new(share.statements)),
+                client: Arc::new(Semaphore::new(1)),
                 reserve: Reserve::new(1, share.renewals),
             }),
-            connections: Vec::new(),
-            spare: Vec::new(),
+            ready: Vec::new(),
+            from_transactions: Vec::new(),
             waiting: VecDeque::new(),
-            swept: false,
+            has_idle_task: false,
         }
     }
 
     fn is_unused(&self, share: Share) -> bool {
         self.is_empty()
-            && !self.swept
+            && !self.has_idle_task
             && self.waiting.iter().all(oneshot::Sender::is_closed)
-            && Arc::strong_count(&self.gates) == 1
-            && self.gates.places.available_permits() == share.places
-            && self.gates.guest.available_permits() == 1
+            && Arc::strong_count(&self.permits) == 1
+            && self.permits.statements.available_permits() == share.statements
+            && self.permits.client.available_permits() == 1
     }
 
     fn is_empty(&self) -> bool {
-        self.connections.is_empty() && self.spare.is_empty()
+        self.ready.is_empty() && self.from_transactions.is_empty()
     }
 
-    /// Whoever came first is given what is left first.
+    /// Waits for a connection that is released. The caller that came first gets the first one.
     pub(crate) fn wait(&mut self) -> oneshot::Receiver<Borrowed> {
         let (sender, receiver) = oneshot::channel();
         self.waiting.retain(|waiting| !waiting.is_closed());
@@ -158,57 +166,60 @@ impl Local {
         receiver
     }
 
-    /// Gives it to somebody who waits, or back.
-    pub(crate) fn hand(&mut self, mut lent: Borrowed) -> Option<Borrowed> {
+    /// Hands a connection to a caller that waits, or returns it.
+    pub(crate) fn hand(&mut self, mut borrowed: Borrowed) -> Option<Borrowed> {
         while let Some(waiting) = self.waiting.pop_front() {
-            match waiting.send(lent) {
+            match waiting.send(borrowed) {
                 Ok(()) => return None,
-                // The pool had one for him, or he has gone.
-                Err(back) => lent = back,
+                // The pool had one for this caller, or its future was dropped.
+                Err(back) => borrowed = back,
             }
         }
-        Some(lent)
+        Some(borrowed)
     }
 
-    /// What this runtime has left and not used since.
-    fn take_old(&mut self, closed: bool, old: &mut Vec<Borrowed>) {
-        for mut lent in std::mem::take(&mut self.connections) {
-            let is_old = lent.used().elapsed() >= READY || closed;
-            // With a place for the way back. If there is none, somebody has one for whom the connection lies ready.
-            match Arc::clone(&self.gates.places).try_acquire_owned() {
-                Ok(place) if is_old => {
-                    lent.put_in(place);
-                    old.push(lent);
+    /// Connections that this runtime has kept ready and not used since.
+    fn take_idle(&mut self, closed: bool, old: &mut Vec<Borrowed>) {
+        for mut borrowed in std::mem::take(&mut self.ready) {
+            let is_old = borrowed.used().elapsed() >= READY || closed;
+            // With a permit for the way back. If there is none, its holder is about to take the connection.
+            match Arc::clone(&self.permits.statements).try_acquire_owned() {
+                Ok(permit) if is_old => {
+                    borrowed.give_permit(permit);
+                    old.push(borrowed);
                 }
-                _ => self.connections.push(lent),
+                _ => self.ready.push(borrowed),
             }
         }
         old.extend(
-            self.spare
-                .extract_if(.., |lent| lent.used().elapsed() >= READY || closed),
+            self.from_transactions
+                .extract_if(.., |borrowed| borrowed.used().elapsed() >= READY || closed),
         );
     }
 
-    /// What another runtime than the caller's has left. Without a place: it may have none to give.
+    /// Connections that another runtime than the caller's has kept ready, without a permit: it may have none to give.
     fn take_abandoned(&mut self, closed: bool, old: &mut Vec<Borrowed>) {
-        for list in [&mut self.connections, &mut self.spare] {
-            old.extend(list.extract_if(.., |lent| lent.used().elapsed() >= ABANDONED || closed));
+        for list in [&mut self.ready, &mut self.from_transactions] {
+            old.extend(list.extract_if(.., |borrowed| borrowed.used().elapsed() >= ABANDONED || closed));
         }
     }
 }
 
-/// The task of a runtime that gives back what lies ready and is not used, until nothing is left, also by other runtimes.
-/// When its runtime ends before it, the next connection that is left starts another one.
-pub(crate) struct Sweeper {
+/// The task of a runtime that gives unused connections back to the pool, those of other runtimes too, until none is left.
+/// When its runtime ends before it, the next connection that is released starts another task.
+pub(crate) struct IdleTask {
     budget: Arc<Shared>,
     runtime: Option<Id>,
     done: bool,
 }
 
-impl Sweeper {
-    /// Unless this runtime has one already, who will find what was left before.
+impl IdleTask {
+    /// Starts the task, unless this runtime has one already.
     pub(crate) fn start(budget: &Arc<Shared>) {
-        if budget.locals.here(|local| std::mem::replace(&mut local.swept, true)) {
+        if budget
+            .per_runtime
+            .here(|share_of_runtime| std::mem::replace(&mut share_of_runtime.has_idle_task, true))
+        {
             return;
         }
         let sweeper = Self {
@@ -223,36 +234,37 @@ impl Sweeper {
     async fn run(mut self) {
         while !self.done {
             tokio::time::sleep(READY).await;
-            drop(self.take_old());
+            drop(self.take_idle());
         }
     }
 
-    fn take_old(&mut self) -> Vec<Borrowed> {
+    fn take_idle(&mut self) -> Vec<Borrowed> {
         let closed = self.budget.is_closed();
         let budget = Arc::clone(&self.budget);
-        let mut locals = budget.locals.lock();
+        let mut per_runtime = budget.per_runtime.lock();
         let mut old = Vec::new();
-        for (runtime, local) in locals.iter_mut() {
-            match *runtime == self.runtime {
-                true => local.take_old(closed, &mut old),
-                false => local.take_abandoned(closed, &mut old),
+        for (runtime, share_of_runtime) in per_runtime.iter_mut() {
+            if *runtime == self.runtime {
+                share_of_runtime.take_idle(closed, &mut old)
+            } else {
+                share_of_runtime.take_abandoned(closed, &mut old)
             }
         }
-        self.done = locals.values().all(Local::is_empty);
-        // Under the lock: whoever leaves a connection from now on starts another task.
-        if let Some(local) = locals.get_mut(&self.runtime) {
-            local.swept = !self.done;
+        self.done = per_runtime.values().all(RuntimeShare::is_empty);
+        // Under the lock: the next release of a connection starts another task.
+        if let Some(share_of_runtime) = per_runtime.get_mut(&self.runtime) {
+            share_of_runtime.has_idle_task = !self.done;
         }
         old
     }
 }
 
-impl Drop for Sweeper {
+impl Drop for IdleTask {
     fn drop(&mut self) {
         if !self.done
-            && let Some(local) = self.budget.locals.lock().get_mut(&self.runtime)
+            && let Some(share_of_runtime) = self.budget.per_runtime.lock().get_mut(&self.runtime)
         {
-            local.swept = false;
+            share_of_runtime.has_idle_task = false;
         }
     }
 }
@@ -273,7 +285,7 @@ mod tests {
 
     impl Drop for Leaver {
         fn drop(&mut self) {
-            Sweeper::start(&self.0);
+            IdleTask::start(&self.0);
         }
     }
 
@@ -297,11 +309,16 @@ mod tests {
                 drop(leaver);
             });
             drop(runtime);
-            let swept = budget.shared.locals.lock().values().any(|local| local.swept);
-            ended.send(swept).expect("the test waits");
+            let has_idle_task = budget
+                .shared
+                .per_runtime
+                .lock()
+                .values()
+                .any(|share_of_runtime| share_of_runtime.has_idle_task);
+            ended.send(has_idle_task).expect("the test waits");
         });
-        let swept = hears.recv_timeout(Duration::from_secs(60)).expect("the runtime ends");
-        assert!(!swept, "the next connection that is left starts another task");
+        let has_idle_task = hears.recv_timeout(Duration::from_secs(60)).expect("the runtime ends");
+        assert!(!has_idle_task, "the next connection that is left starts another task");
     }
 
     #[test]
@@ -309,13 +326,13 @@ mod tests {
         let build = || Builder::new_current_thread().enable_all().build().expect("a runtime");
         let first = build();
         let budget = budget(&first);
-        let locals = &budget.shared.locals;
+        let per_runtime = &budget.shared.per_runtime;
         for _ in 0..10 {
-            build().block_on(async { drop(locals.gates()) });
+            build().block_on(async { drop(per_runtime.permits()) });
         }
-        let gates = first.block_on(async { locals.gates() });
-        build().block_on(async { drop(locals.gates()) });
-        assert_eq!(locals.lock().len(), 2, "the first, in use, and the last");
-        drop(gates);
+        let permits = first.block_on(async { per_runtime.permits() });
+        build().block_on(async { drop(per_runtime.permits()) });
+        assert_eq!(per_runtime.lock().len(), 2, "the first, in use, and the last");
+        drop(permits);
     }
 }

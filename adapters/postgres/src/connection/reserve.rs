@@ -1,8 +1,8 @@
-//! Connections of the library's own beside the pool, for the time in which transactions hold all of the pool's.
+//! Connections of the library's own beside the pool, for the time in which transactions hold all connections of the pool.
 //!
 //! Transactions of the application may hold every connection of the pool, and for as long as they like. Leases must be
 //! renewed meanwhile, ends of attempts written, and wake-ups sent, or living attempts lose their jobs. So the library's own
-//! statements, when the pool has nothing to give, go to connections that no transaction of the application can have. They
+//! statements, when the pool has no connection, use connections that no transaction of the application can have. They
 //! are opened when they are first needed, and closed when they have not been needed for a while.
 
 use std::sync::{Arc, OnceLock};
@@ -13,8 +13,8 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long the pool has time to give a connection before the reserve is asked: when all of the pool's are in use, and
-/// when it could open another one. A transaction that is at work gives its connection back much sooner.
+/// How long a caller waits for the pool before it asks the reserve: when all connections of the pool are in use, and when
+/// the pool could open another one. A transaction that is at work gives its connection back much sooner.
 const ALL_IN_USE: Duration = Duration::from_millis(25);
 const MAY_OPEN: Duration = Duration::from_millis(250);
 
@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be made: the server may have none left.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Connections that are opened when the pool has nothing to give.
+/// Connections that are opened when the pool has none.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     size: u32,
@@ -56,11 +56,11 @@ impl Reserve {
 
     /// How long to wait for the pool first.
     pub(crate) fn hesitation(&self, pool_can_spare: bool) -> Duration {
-        match pool_can_spare {
-            true => MAY_OPEN,
-            false if self.pool.get().is_some_and(|pool| pool.num_idle() > 0) => Duration::ZERO,
-            false => ALL_IN_USE,
+        if pool_can_spare {
+            return MAY_OPEN;
         }
+        let has_idle = self.pool.get().is_some_and(|pool| pool.num_idle() > 0);
+        if has_idle { Duration::ZERO } else { ALL_IN_USE }
     }
 
     /// A connection for a statement that takes its turn.

@@ -47,9 +47,10 @@ fn understood(url: &str) -> String {
         PARAMETERS.contains(&key) || key.starts_with("options[") || key.starts_with("options%5B")
     };
     let query: Vec<&str> = query.split('&').filter(understood).collect();
-    match query.is_empty() {
-        true => start.to_owned(),
-        false => format!("{start}?{}", query.join("&")),
+    if query.is_empty() {
+        start.to_owned()
+    } else {
+        format!("{start}?{}", query.join("&"))
     }
 }
 

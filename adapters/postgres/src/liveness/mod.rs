@@ -1,17 +1,18 @@
 //! Which of the processes that hold leases are alive.
 //!
-//! A process that claims jobs has a session_lock, a session that holds a lock, and a row that says which workers are its own;
-//! it has both before its first claim. A process that finds the lock of another one free twice, a grace apart, takes its
-//! workers for dead: a connection that was merely cut is made anew within the grace. If it cannot be, because the server
-//! has no connection left, the process says in its row that it lives, over any connection that it has, and so does every
-//! renewal of leases: as long as the row changes, the process is alive. A process is not judged if its row is older than
-//! the server's last start (the table forgets a crash by itself), nor by a process that has just lost its own session_lock:
-//! what cut one connection may have cut them all.
+//! A process that claims jobs has a session that holds a lock ([`session_lock`]) and a row in `process` with the names of its
+//! workers; it has both before its first claim. A process that finds the lock of another one free twice, a grace apart, takes
+//! the workers of that process for dead: a connection that was merely cut is made again within the grace. If it cannot be,
+//! because the server has no connection left, the process says in its row that it lives, over any connection that it has, and
+//! so does every renewal of leases: as long as the row changes, the process is alive. A process is not judged if its row is
+//! older than the server's last start (a crash of the server empties the table), nor by a process that has just lost its own
+//! session lock: the fault that cut one connection may have cut them all.
 //!
 //! All processes of a fleet share the work. Where there is a notifier, the process that looks for due jobs looks for free
-//! locks with the same statement, and the others hear of it and need not look ([`notify_fleet`](crate::notify::fleet)).
-//! Elsewhere each process looks by itself: the more there are, the more rarely, so that the fleet as a whole looks some five
-//! times in two seconds, however large it is. A process that has found a free lock looks again soon until it knows.
+//! locks with the same statement, and announces it to the others, which need not look
+//! ([`fleet`](crate::notify::fleet)). Elsewhere each process looks by itself: the more processes there are, the more rarely,
+//! so that the fleet as a whole looks some five times in two seconds, however large it is. A process that has found a free
+//! lock looks again soon until it knows.
 
 pub(crate) mod other_processes;
 pub(crate) mod session_lock;
@@ -29,30 +30,31 @@ use tokio::time::Instant;
 
 use crate::connection::connect::Access;
 use crate::connection::hidden::Hidden;
+use crate::connection::retry_pauses;
 use crate::connection::session::{Session, query};
-use crate::liveness::other_processes::{Found, Others, SUSPECTED};
+use crate::liveness::other_processes::{FoundProcess, OtherProcesses, SUSPECTED};
 use crate::liveness::session_lock::SessionLock;
 use crate::row;
 use crate::store::Store;
 use crate::transaction::Work;
 
-/// How often a process without a session_lock says that it lives. Several times per grace.
+/// How often a process that has lost its session lock says that it lives. Several times per grace.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(250);
 
-/// How long one sign may take: the next one may find a better connection.
+/// How long one sign of life may take: the next one may find a better connection.
 const SIGN_DEADLINE: Duration = Duration::from_millis(750);
 
-/// How long the first claim waits for the session_lock and the row. A server that has no connection left must not keep
-/// workers from working: their leases decide then.
+/// How long the first claim waits for the session lock and the row. A server that has no connection left must not keep workers
+/// from working: their leases decide then.
 const FIRST_CLAIM: Duration = Duration::from_secs(2);
 
-/// Who has lost its own session_lock judges nobody for this long.
+/// A process that has lost its own session lock judges no other process for this long.
 const ABSTENTION: Duration = Duration::from_secs(10);
 
-/// A look that takes longer is not waited for.
+/// Other sets of workers do not wait longer than this for a look to end.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
-/// So many sets of workers of one process are remembered, the latest.
+/// How many sets of workers of one process are remembered, the latest ones.
 const MOST_WORKERS: usize = 64;
 
 /// What this handle of the store knows about itself and the others.
@@ -61,26 +63,26 @@ pub(crate) struct Liveness {
     session_lock: Arc<SessionLock>,
     connect: Hidden<Arc<PgConnectOptions>>,
     workers: Arc<watch::Sender<VecDeque<String>>>,
-    /// The workers that are in the row.
+    /// The workers that the row of this process names.
     registered: Arc<watch::Sender<Vec<String>>>,
     keepers: Lock<Vec<AbortHandle>>,
-    /// One looks at a time.
+    /// Since when a set of workers of this process looks: one at a time.
     looking: Lock<Option<Instant>>,
-    others: Lock<Others>,
-    /// Changes when a look of the notifier has found something.
+    others: Lock<OtherProcesses>,
+    /// Changes when a look of the notifier has ended.
     noted: watch::Sender<()>,
 }
 
 /// A process that is taken for dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Missed {
+pub(crate) struct DeadProcess {
     key: i64,
     /// Its last sign of life.
     renewed_at: i64,
 }
 
 impl Liveness {
-    /// Of a handle whose connections carry the number of the session_lock.
+    /// For a handle whose connections carry the number of the session lock.
     pub(crate) fn new(session_lock: Arc<SessionLock>, connect: Arc<PgConnectOptions>) -> Self {
         Self {
             session_lock,
@@ -103,7 +105,7 @@ impl Liveness {
         self.session_lock.is_pooled()
     }
 
-    fn others(&self) -> LockGuard<'_, Others> {
+    fn others(&self) -> LockGuard<'_, OtherProcesses> {
         self.others.lock()
     }
 
@@ -111,7 +113,8 @@ impl Liveness {
         self.session_lock.key()
     }
 
-    /// These workers of this process are about to claim jobs. The first time it waits until the others can know of them.
+    /// Registers workers of this process that are about to claim jobs. The first time it waits until other processes can know
+    /// of them.
     pub(crate) async fn enlist(&self, worker: &WorkerId, store: &Arc<Store>, access: &Access) {
         let added = self.workers.send_if_modified(|workers| {
             if workers.iter().any(|known| known == worker.as_str()) {
@@ -127,12 +130,12 @@ impl Liveness {
         if added {
             let mut registered = self.registered.subscribe();
             let known = registered.wait_for(|names| names.iter().any(|name| name == worker.as_str()));
-            // Boxed, because it is rare. Without it the leases decide.
+            // Boxed, because it is rare. If it times out, the leases decide.
             let _ = Box::pin(tokio::time::timeout(FIRST_CLAIM, known)).await;
         }
     }
 
-    /// Starts the tasks, unless they are there.
+    /// Starts the tasks, unless they run.
     fn keep(&self, store: &Arc<Store>, access: &Access) {
         // On the runtime that claims. Should it end while another one goes on, the next claim starts them again.
         if are_gone(&self.keepers.lock()) {
@@ -161,25 +164,25 @@ impl Liveness {
         }
     }
 
-    /// Gives up the session_lock: to all others this process has died.
+    /// Gives the session lock up: to all other processes this one has died.
     pub(crate) fn leave(&self) {
         let keepers = std::mem::take(&mut *self.keepers.lock());
         keepers.iter().for_each(AbortHandle::abort);
     }
 
-    /// Who is taken for dead.
-    pub(crate) fn deaths(&self) -> Vec<Missed> {
+    /// The processes that are taken for dead.
+    pub(crate) fn deaths(&self) -> Vec<DeadProcess> {
         let others = self.others();
         let missed = others.missed.iter().filter(|(key, _)| others.deaths.contains_key(key));
         missed
-            .map(|(key, absence)| Missed {
+            .map(|(key, absence)| DeadProcess {
                 key: *key,
                 renewed_at: absence.renewed_at,
             })
             .collect()
     }
 
-    /// Waits until somebody is taken for dead, later than that.
+    /// Waits until a process is taken for dead, later than that.
     pub(crate) async fn death_since(&self, since: Instant, store: &Store, access: &Access) {
         let mut noted = self.noted.subscribe();
         loop {
@@ -206,8 +209,8 @@ impl Liveness {
         }
     }
 
-    /// The right to look, unless another set of workers of this process is about to. It is lost after a while: its owner
-    /// may be a future that nobody polls.
+    /// The right to look, unless another set of workers of this process is about to look. The right is lost after a while: its
+    /// owner may be a future that is not polled.
     fn look_alone(&self) -> Option<Turn<'_>> {
         let now = Instant::now();
         let mut looking = self.looking.lock();
@@ -224,13 +227,13 @@ impl Liveness {
     async fn look(&self, store: &Store, access: &Access) {
         match self.find(store, access).await {
             Ok(found) => self.note(&found),
-            // Whoever calls the store notices too.
+            // The caller notices the failure at its next call, too.
             Err(_) => self.others().forget(Instant::now()),
         }
     }
 
-    /// Takes note of what a look has found, of this task or of the notifier.
-    pub(crate) fn note(&self, found: &[Found]) {
+    /// Takes note of what a look of this process or of the notifier has found.
+    pub(crate) fn note(&self, found: &[FoundProcess]) {
         let now = Instant::now();
         let abstains = self.abstains(now);
         let mut others = self.others();
@@ -244,12 +247,12 @@ impl Liveness {
         self.noted.send_replace(());
     }
 
-    /// Another process has looked for dead ones: this one need not do so for a while.
+    /// Takes note that another process has looked for dead processes: this one need not do so for a while.
     pub(crate) fn others_looked(&self) {
         self.others().relieve(Instant::now());
     }
 
-    /// The own key, if this process may take others for dead, so that the rest of the fleet can rely on its looks.
+    /// The key of this process, if it may take others for dead, so that the rest of the fleet can rely on its looks.
     pub(crate) fn may_judge(&self) -> Option<i64> {
         let can = !self.is_pooled() && !are_gone(&self.keepers.lock()) && !self.abstains(Instant::now());
         can.then(|| self.key())
@@ -260,14 +263,14 @@ impl Liveness {
         lost_at.is_some_and(|lost_at| now.saturating_duration_since(lost_at) < ABSTENTION)
     }
 
-    async fn find(&self, store: &Store, access: &Access) -> Result<Vec<Found>, StateError> {
+    async fn find(&self, store: &Store, access: &Access) -> Result<Vec<FoundProcess>, StateError> {
         let mut work = Work::statement(access).await?;
         let look = query(&store.sql.other_processes).bind(self.session_lock.key());
         let rows = work.session().fetch(look).await?;
         work.commit().await?;
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
-            found.push(Found {
+            found.push(FoundProcess {
                 key: row::get(row, "key")?,
                 renewed_at: row::get(row, "renewed_at")?,
                 is_free: row::get(row, "is_free")?,
@@ -299,9 +302,9 @@ impl Drop for Liveness {
     }
 }
 
-/// Keeps the row of this process: written whenever its session_lock was made anew, because the table may have been emptied, and
-/// when it has other workers. Taken away when a pooler is found: no session of this process can say any more that it lives, so
-/// it must not be judged by one.
+/// Keeps the row of this process. It is written whenever a session has taken the lock again, because the table may have been
+/// emptied, and when the process has other workers. It is deleted when a pooler is found: no session can prove any more that
+/// this process lives, so no other process may judge it.
 async fn register(
     session_lock: Arc<SessionLock>,
     mut workers: watch::Receiver<VecDeque<String>>,
@@ -310,7 +313,7 @@ async fn register(
     access: Access,
 ) {
     let mut held = session_lock.watch();
-    let mut backoff = crate::notify::backoff::Backoff::default();
+    let mut backoff = retry_pauses();
     while !session_lock.is_pooled() {
         // Neither is ever closed: this task has both, or its handle goes with it.
         let taken = tokio::select! {
@@ -343,13 +346,13 @@ async fn write(store: &Store, access: &Access, key: i64, workers: Vec<String>) -
     work.commit().await
 }
 
-/// Says that this process lives whenever it has lost its session_lock, for as long as there is no other one.
+/// Says that this process lives whenever it has lost its session lock, until another session has it.
 async fn vouch(session_lock: Arc<SessionLock>, store: Arc<Store>, access: Access) {
     let mut held = session_lock.watch();
     while !session_lock.is_pooled() {
         // Never closed: this task has the sender, too.
         let _ = held.wait_for(|held| held.sessions == 0 && held.taken > 0).await;
-        // If it fails, the next one may not; if all of them do, nobody can tell this process from a dead one.
+        // If it fails, the next one may not. If all of them do, no other process can tell this one from a dead one.
         let _ = tokio::time::timeout(SIGN_DEADLINE, sign(&store, &access, session_lock.key())).await;
         tokio::time::sleep(SIGN_OF_LIFE).await;
     }
@@ -368,9 +371,10 @@ async fn withdraw(store: &Store, access: &Access, key: i64) -> Result<(), StateE
     work.commit().await
 }
 
-/// Those of the dead who are dead indeed, and their workers. They stay so until the transaction ends.
+/// Processes whose session lock is confirmed to be free, and their workers. None of them can come back before the transaction
+/// ends.
 #[derive(Debug, Default)]
-pub(crate) struct Confirmed {
+pub(crate) struct ConfirmedDead {
     keys: Vec<i64>,
     pub(crate) workers: Vec<String>,
 }
@@ -378,10 +382,10 @@ pub(crate) struct Confirmed {
 pub(crate) async fn confirm(
     session: &mut Session<'_>,
     store: &Store,
-    dead: &[Missed],
-) -> Result<Confirmed, StateError> {
+    dead: &[DeadProcess],
+) -> Result<ConfirmedDead, StateError> {
     if dead.is_empty() {
-        return Ok(Confirmed::default());
+        return Ok(ConfirmedDead::default());
     }
     let lock = query(&store.sql.lock_silent)
         .bind(dead.iter().map(|missed| missed.key).collect::<Vec<_>>())
@@ -390,7 +394,7 @@ pub(crate) async fn confirm(
     let silent = locked.iter().map(|found| row::get(found, "key"));
     let silent = silent.collect::<Result<Vec<i64>, _>>()?;
     if silent.is_empty() {
-        return Ok(Confirmed::default());
+        return Ok(ConfirmedDead::default());
     }
     let confirm = query(&store.sql.confirm_dead).bind(silent);
     let mut keys = Vec::new();
@@ -404,13 +408,17 @@ pub(crate) async fn confirm(
             live_workers.extend(workers);
         }
     }
-    // A name that is used twice is alive if one of the two is.
+    // A name that two processes use is alive if one of the two is.
     let workers = dead_workers.difference(&live_workers).cloned().collect();
-    Ok(Confirmed { keys, workers })
+    Ok(ConfirmedDead { keys, workers })
 }
 
-/// Forgets them, once their leases are taken.
-pub(crate) async fn forget(session: &mut Session<'_>, store: &Store, confirmed: &Confirmed) -> Result<(), StateError> {
+/// Deletes the rows of dead processes, once their leases are taken.
+pub(crate) async fn forget(
+    session: &mut Session<'_>,
+    store: &Store,
+    confirmed: &ConfirmedDead,
+) -> Result<(), StateError> {
     if confirmed.keys.is_empty() {
         return Ok(());
     }

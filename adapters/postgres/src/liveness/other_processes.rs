@@ -1,11 +1,11 @@
-//! What a process knows of the others, and when it looks again. Nothing here does I/O or reads a clock.
+//! What a process knows of the other processes, and when it looks at them again. This module does no I/O and reads no clock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a lock must be free. A process whose connection was cut is back long before.
+/// How long a lock must be free. A process whose connection was cut has another one long before that.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// How often a process looks: alone; with others, times their number; and in any case.
@@ -14,39 +14,39 @@ const PER_PROCESS: Duration = Duration::from_millis(400);
 const LEAST: Duration = Duration::from_millis(1_000);
 const MOST: Duration = Duration::from_secs(15);
 
-/// When somebody is missed: soon again.
+/// How often a process looks while a lock is free and its owner is not known to be dead.
 pub(crate) const SUSPECTED: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
-pub(crate) struct Others {
+pub(crate) struct OtherProcesses {
     pub(crate) looked_at: Option<Instant>,
     pub(crate) count: usize,
-    /// Those whose locks are free.
+    /// The processes whose locks are free.
     pub(crate) missed: BTreeMap<i64, Absence>,
-    /// Who is taken for dead, and since when.
+    /// The processes that are taken for dead, and since when.
     pub(crate) deaths: HashMap<i64, Instant>,
 }
 
 /// Another process, as a look has found it.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundProcess {
     pub(crate) key: i64,
     pub(crate) renewed_at: i64,
     pub(crate) is_free: bool,
 }
 
-/// Of a process whose lock is free.
+/// The absence of a process whose lock is free.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Absence {
     /// Since when it gave no sign of life.
     pub(crate) since: Instant,
     /// The last sign.
     pub(crate) renewed_at: i64,
-    /// Whether it gave one without its lock.
+    /// Whether it gave a sign of life without its lock.
     pub(crate) vouched: bool,
 }
 
-impl Others {
+impl OtherProcesses {
     /// When to look next.
     pub(crate) fn due(&self) -> Option<Instant> {
         let interval = match u32::try_from(self.count).unwrap_or(u32::MAX) {
@@ -57,20 +57,20 @@ impl Others {
         self.looked_at.map(|looked_at| looked_at + interval)
     }
 
-    /// Whether a process is missed of which it is not known yet whether it is dead.
+    /// Whether the lock of a process is free that is not known to be dead or alive.
     pub(crate) fn has_suspects(&self) -> bool {
         let suspect = |(key, absence): (&i64, &Absence)| !absence.vouched && !self.deaths.contains_key(key);
         self.missed.iter().any(suspect)
     }
 
-    /// Another process has looked and follows up what it has found. A suspicion of this process is still its own to follow up.
+    /// Takes note that another process has looked. This process still has to follow up its own suspicion.
     pub(crate) fn relieve(&mut self, now: Instant) {
         if !self.has_suspects() {
             self.looked_at = Some(now);
         }
     }
 
-    pub(crate) fn saw(&mut self, found: &[Found], now: Instant) {
+    pub(crate) fn saw(&mut self, found: &[FoundProcess], now: Instant) {
         self.looked_at = Some(now);
         self.count = found.len();
         let free: BTreeMap<i64, i64> = found
@@ -100,7 +100,7 @@ impl Others {
         self.deaths.retain(|key, _| self.missed.contains_key(key));
     }
 
-    /// What was seen before does not count any more.
+    /// Forgets what was seen before.
     pub(crate) fn forget(&mut self, now: Instant) {
         self.looked_at = Some(now);
         self.missed.clear();
@@ -114,23 +114,23 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(300);
 
-    fn saw(others: &mut Others, free: &[i64], held: &[i64], now: Instant) {
+    fn saw(others: &mut OtherProcesses, free: &[i64], held: &[i64], now: Instant) {
         let of = |keys: &[i64], is_free| {
             keys.iter()
-                .map(move |key| Found {
+                .map(move |key| FoundProcess {
                     key: *key,
                     renewed_at: 0,
                     is_free,
                 })
                 .collect::<Vec<_>>()
         };
-        let found: Vec<Found> = of(free, true).into_iter().chain(of(held, false)).collect();
+        let found: Vec<FoundProcess> = of(free, true).into_iter().chain(of(held, false)).collect();
         others.saw(&found, now);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_missed_for_the_grace_is_dead_and_who_comes_back_is_not() {
-        let mut others = Others::default();
+        let mut others = OtherProcesses::default();
         let begun = Instant::now();
         saw(&mut others, &[1], &[2], begun);
         assert!(others.deaths.is_empty());
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_gap_in_what_is_known_starts_the_grace_again() {
-        let mut others = Others::default();
+        let mut others = OtherProcesses::default();
         let begun = Instant::now();
         saw(&mut others, &[1], &[], begun);
         others.forget(begun + STEP);
@@ -163,10 +163,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn signs_of_life_without_a_lock_keep_a_process_alive_until_they_end() {
-        let mut others = Others::default();
+        let mut others = OtherProcesses::default();
         let begun = Instant::now();
         let mut look = |renewed_at, now| {
-            let found = Found {
+            let found = FoundProcess {
                 key: 1,
                 renewed_at,
                 is_free: true,
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_of_another_process_counts_unless_somebody_is_suspected() {
-        let mut others = Others::default();
+        let mut others = OtherProcesses::default();
         let begun = Instant::now();
         saw(&mut others, &[], &[1, 2], begun);
         others.relieve(begun + STEP);
@@ -214,7 +214,7 @@ mod tests {
             (19, PER_PROCESS * 20),
             (500, MOST),
         ] {
-            let mut others = Others::default();
+            let mut others = OtherProcesses::default();
             assert_eq!(others.due(), None, "the first look comes at once");
             saw(&mut others, &[], &Vec::from_iter(0..size), now);
             assert_eq!(others.due(), Some(now + interval), "{size} others");

@@ -1,10 +1,10 @@
-//! A session that tells all others whether this process lives.
+//! The lock that tells all other processes that this one lives.
 //!
-//! It holds an advisory lock, whose number only this handle of the store uses. When the process dies, the operating system
-//! closes its connections, the server ends the session, and the lock is free. The listener of a
-//! [`PostgresNotify`](crate::PostgresNotify) that was made from the same state is such a session, at no extra cost; where
-//! there is none, the state opens one of its own. The connections of the pool carry the number in their options, which
-//! tells them from sessions that a pooler lends.
+//! A session of this process holds an advisory lock whose number only this handle of the store uses. When the process dies,
+//! the operating system closes its connections, the server ends the session, and the lock is free. The listener of a
+//! [`PostgresNotify`](crate::PostgresNotify) that was made from the same state is such a session, at no extra cost; where there
+//! is none, the state opens a session of its own. The connections of the pool carry the number in their options, which tells
+//! them from sessions that a pooler lends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,14 @@ use sqlx::{Executor, PgExecutor, Row};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::notify::backoff::Backoff;
+use crate::connection::retry_pauses;
 use crate::statements::{plain, text};
 
 /// The setting that carries the number of the lock.
 pub(crate) const SETTING: &str = "queuert.session_lock";
 
-/// How long to wait for a listener, if there may be one, before a session of one's own is opened. Well below the grace of
-/// those who look, and the first claim waits for it.
+/// How long to wait for a listener, if there may be one, before a session is opened for the lock alone. Well below the grace of
+/// the processes that look, because the first claim waits for it.
 const LISTENER_FIRST: Duration = Duration::from_millis(300);
 
 /// How long a connection may take to be made.
@@ -47,16 +47,16 @@ pub(crate) struct SessionLock {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// How many sessions hold it.
+    /// How many sessions hold the lock.
     pub(crate) sessions: usize,
-    /// How often one has taken it.
+    /// How often a session has taken the lock.
     pub(crate) taken: u64,
-    /// When there was last none after there had been one.
+    /// When the last session that held the lock was lost.
     pub(crate) lost_at: Option<Instant>,
 }
 
 impl SessionLock {
-    /// A session_lock with this number, which no session holds yet.
+    /// A lock with this number, which no session holds yet.
     pub(crate) fn new(key: i64) -> Self {
         Self {
             key,
@@ -66,7 +66,7 @@ impl SessionLock {
         }
     }
 
-    /// There may be a listener, whose session will do.
+    /// Takes note that there may be a listener, whose session can hold the lock.
     pub(crate) fn announce_listener(&self) {
         self.announced.store(true, Ordering::SeqCst);
     }
@@ -76,14 +76,14 @@ impl SessionLock {
         *self.pooled.borrow()
     }
 
-    /// Takes note of a pooler. For good: one that has gone may come back with the next connection.
+    /// Takes note of a pooler, for good: one that has gone may come back with the next connection.
     pub(crate) fn found_pooler(&self) {
         self.pooled.send_replace(true);
     }
 
     /// Waits until a pooler is found.
     pub(crate) async fn pooled(&self) {
-        // Closed never: this value has the sender.
+        // Never closed: this value has the sender.
         let _ = self.pooled.subscribe().wait_for(|pooled| *pooled).await;
     }
 
@@ -117,7 +117,6 @@ impl SessionLock {
             // The lock would belong to the client that the pooler lends the session to next, and outlive this process.
             return Err(sqlx::Error::Protocol("the session belongs to a pooler".to_owned()));
         }
-        // Waits if somebody just looks, which takes no time.
         let take = sqlx::query(plain(text::TAKE_SESSION_LOCK)).bind(self.key);
         session.execute(take.persistent(false)).await?;
         self.held.send_modify(|held| {
@@ -127,16 +126,17 @@ impl SessionLock {
         Ok(Hold(Arc::clone(self)))
     }
 
-    /// Sees to it that there is a session for as long as this future is polled. Returns if a pooler is found.
+    /// Keeps a session that holds the lock for as long as this future is polled. Returns if a pooler is found.
     pub(crate) async fn keep(self: Arc<Self>, connect: PgConnectOptions) {
         let mut held = self.watch();
-        let mut backoff = Backoff::default();
+        let mut backoff = retry_pauses();
         while !self.is_pooled() {
-            // Closed never: this value has the sender.
+            // Never closed: this value has the sender.
             let _ = held.wait_for(|held| held.sessions == 0).await;
-            let patience = match self.announced.load(Ordering::SeqCst) {
-                true => LISTENER_FIRST,
-                false => Duration::ZERO,
+            let patience = if self.announced.load(Ordering::SeqCst) {
+                LISTENER_FIRST
+            } else {
+                Duration::ZERO
             };
             let listener = held.wait_for(|held| held.sessions > 0);
             if tokio::time::timeout(patience, listener).await.is_ok() {
@@ -160,8 +160,7 @@ impl SessionLock {
     }
 
     async fn open(self: &Arc<Self>, connect: &PgConnectOptions) -> Result<(PgListener, Hold), sqlx::Error> {
-        // A pool, because `PgListener` wants one; of one connection that nobody else uses. And that, because it notices at
-        // once that its connection has ended.
+        // A `PgListener`, because it notices at once that its connection has ended. It needs a pool: one of a single connection.
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
@@ -193,7 +192,7 @@ async fn lost(session: &mut PgListener) {
     }
 }
 
-/// A session has the lock for as long as this exists. Dropped with the session, or after it.
+/// A session has the lock for as long as this value exists. Dropped with the session, or after it.
 #[derive(Debug)]
 pub(crate) struct Hold(Arc<SessionLock>);
 

@@ -24,7 +24,7 @@ pub(crate) struct Locked {
     /// Chains whose latest job has no row of state, with that job. Something other than this library has deleted the row. The
     /// row of the job in `job` is locked in its place.
     pub(crate) damaged: HashMap<ChainId, Uuid>,
-    /// Those that another transaction has locked, if the session does not wait.
+    /// The chains that another transaction has locked, if the session does not wait.
     pub(crate) busy: HashSet<ChainId>,
     /// The time after the last lock was granted.
     pub(crate) now: Option<Timestamp>,
@@ -86,7 +86,7 @@ impl Store {
             if !session.waits {
                 locked.busy.extend(missed.drain(..).map(ChainId::from_uuid));
             }
-            // Who waited for a row that has moved meanwhile looks again where it is now.
+            // A row that has moved while this session waited for it is looked for again, where it is now.
             ids = missed;
             ids.sort_unstable();
         }
@@ -97,8 +97,7 @@ impl Store {
         )))
     }
 
-    /// Of these latest jobs, those that have no row of state, locked by their rows in `job`. A job that moves is in one table in
-    /// every snapshot, so one statement tells.
+    /// The jobs, of these latest ones, that have no row of state, locked by their rows in `job`.
     async fn lock_damaged(
         &self,
         session: &mut Session<'_>,
@@ -132,7 +131,7 @@ impl Store {
             locked.now = row::time(last, "now")?;
         }
         for stored in row::jobs(session, self, &rows).await? {
-            // A completed job that is not the last one any more: the chain went on while we waited.
+            // A completed job that is not the latest one any more: the chain went on while this session waited.
             if stored.table == Table::Result && stored.awaited {
                 missed.push(stored.job.chain_id.as_uuid());
             } else {

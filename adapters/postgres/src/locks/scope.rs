@@ -10,9 +10,9 @@ use crate::locks::Locked;
 use crate::row;
 use crate::store::Store;
 
-/// How often all locks are let go because one of them was held by somebody else. Where so many are contended, they are
-/// waited for in order of id instead, and a deadlock with a transaction that goes another way is for Postgres to find.
-const MANY_ROUNDS: usize = 30;
+/// How often all locks are released because another transaction holds one of them. Where so many are contended, the session
+/// waits for them in order of id instead, and Postgres finds a deadlock with a transaction that locks in another order.
+const MOST_ROUNDS: usize = 30;
 
 /// Which chains a verb locks.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +28,8 @@ pub(crate) enum Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// The chains in order: those given, each once, then what the scope adds, one level after the other. Whether they
-    /// exist is not looked at, but what does not exist adds nothing.
+    /// The chains in order: the given ones, each once, then the ones that the scope adds, one level after the other. It is not
+    /// checked whether they exist; a chain that does not exist adds nothing.
     pub(crate) async fn chains(self, session: &mut Session<'_>, store: &Store) -> Result<Vec<ChainId>, StateError> {
         let (given, edges) = match self {
             Self::Chains(given) => (given, None),
@@ -59,7 +59,7 @@ impl Scope<'_> {
         Ok(chains)
     }
 
-    /// Whether what is in it may have changed until the locks were granted.
+    /// Whether the chains of the scope may have changed before the locks were granted.
     fn grows(self) -> bool {
         !matches!(self, Self::Chains(_))
     }
@@ -67,18 +67,18 @@ impl Scope<'_> {
 
 /// Locks the chains of a scope, and returns them in the order of [`Scope::chains`].
 ///
-/// An end locks a chain and then those that wait for it, a continuation a chain and then those that it will wait for, so
-/// there is no order of many locks that suits everybody. Hence the call waits for one chain at a time, and holds none of
-/// the others meanwhile: it lets them go, waits for the one, and tries for the rest again. Where the session does not
+/// An end locks a chain and then the chains that wait for it, a continuation locks a chain and then the chains for which it
+/// will wait, so there is no order of many locks that suits both. Hence the call waits for one chain at a time, and holds none
+/// of the others meanwhile: it releases them, waits for the one, and tries to lock the rest again. Where the session does not
 /// wait and a chain is busy, the answer says so.
 pub(crate) async fn lock(
     session: &mut Session<'_>,
     store: &Store,
     scope: Scope<'_>,
 ) -> Result<(Vec<ChainId>, Locked), StateError> {
-    // A session that does not wait needs no care, nor does one that waits for one chain only.
-    let careless = !session.waits || (!scope.grows() && scope.chains(session, store).await?.len() < 2);
-    let rounds = if careless { 0 } else { MANY_ROUNDS };
+    // A session that does not wait, or waits for one chain only, cannot be part of a deadlock.
+    let is_safe = !session.waits || (!scope.grows() && scope.chains(session, store).await?.len() < 2);
+    let rounds = if is_safe { 0 } else { MOST_ROUNDS };
     let mut contended = None;
     for _ in 0..rounds {
         session.execute(query(&store.sql.savepoint)).await?;
@@ -105,7 +105,7 @@ pub(crate) async fn lock(
     }
 }
 
-/// Locks what nobody else has locked.
+/// Locks the chains that no other transaction has locked.
 async fn try_lock(session: &mut Session<'_>, store: &Store, chains: &[ChainId]) -> Result<Locked, StateError> {
     let waits = std::mem::replace(&mut session.waits, false);
     let locked = store.lock_chains(session, chains.iter().copied()).await;

@@ -21,7 +21,7 @@ const MANY_TRIES: u32 = 200;
 const SHORT_WAIT: Duration = Duration::from_millis(500);
 
 /// The second try, and then one of so many, waits for longer than `deadlock_timeout`: the server cancels an autovacuum that
-/// is in the way of a lock only when somebody has waited for so long.
+/// is in the way of a lock only when a session has waited for so long.
 const LONG_WAIT_EVERY: u32 = 3;
 
 /// A `deadlock_timeout` that is longer is not waited for, because the statements of others would wait too.
@@ -119,7 +119,7 @@ async fn try_step(
     let prepare = render(&fill(text::PREPARE_STEP, &filling), schema);
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *transaction).await?;
     let version = version_of(&mut transaction, schema).await?.map_err(Failure::Refused)?;
-    // Another process, of a later version, may have been here since somebody has looked.
+    // A process of a later version may have migrated the schema since it was inspected.
     if let Err(newer) = check_version(version, steps, schema) {
         transaction.rollback().await?;
         return Err(Failure::Refused(newer));
@@ -134,9 +134,10 @@ async fn try_step(
         None => version,
     };
     transaction.commit().await?;
-    match reached == last_version(steps) {
-        true => Ok(Progress::Current),
-        false => Ok(Progress::Behind),
+    if reached == last_version(steps) {
+        Ok(Progress::Current)
+    } else {
+        Ok(Progress::Behind)
     }
 }
 
@@ -149,9 +150,10 @@ async fn locked(connection: &mut PgConnection, schema: &str, patience: Duration)
         .fetch_all(connection)
         .await
         .map_err(translate)?;
-    let holders = match holders.is_empty() {
-        true => "sessions that have ended meanwhile".to_owned(),
-        false => format!("the sessions {}", holders.join(", ")),
+    let holders = if holders.is_empty() {
+        "sessions that have ended meanwhile".to_owned()
+    } else {
+        format!("the sessions {}", holders.join(", "))
     };
     Ok(StateError::new(
         StateErrorKind::Transient,

@@ -1,4 +1,4 @@
-//! The schema: created and brought up to date by whoever connects first.
+//! The schema: created and brought up to date by the process that connects first.
 
 mod apply;
 
@@ -134,7 +134,7 @@ async fn look(connection: &mut PgConnection, schema: &str) -> Result<Found, Stat
 ///
 /// # Errors
 ///
-/// Misconfigured if it is newer than this code, or if tables of somebody else have our names.
+/// Misconfigured if it is newer than this code, or if other tables have the names of this library's.
 async fn inspect(connection: &mut PgConnection, schema: &str) -> Result<Found, StateError> {
     let exists: bool = sqlx::query_scalar(plain(text::SCHEMA_EXISTS))
         .bind(schema)
@@ -165,9 +165,10 @@ async fn inspect(connection: &mut PgConnection, schema: &str) -> Result<Found, S
     may_work(connection, schema).await?;
     let version = version_of(connection, schema).await.map_err(translate)??;
     check_version(version, STEPS, schema)?;
-    match version == last_version(STEPS) {
-        true => Ok(Found::Current),
-        false => Ok(Found::Behind(version)),
+    if version == last_version(STEPS) {
+        Ok(Found::Current)
+    } else {
+        Ok(Found::Behind(version))
     }
 }
 

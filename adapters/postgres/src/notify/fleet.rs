@@ -1,14 +1,14 @@
 //! Which process of the fleet looks for which announced job.
 //!
 //! Postgres delivers a notification to every process that listens. So that one new job does not make all of them look,
-//! each process works out for itself when it is asked, from what all of them know: who is there, which types they run,
-//! and the number of the announcement. A hash of that number orders the processes, in another order for every
+//! each process works out for itself when it is asked, from what all of them know: which processes there are, which types they
+//! run, and the number of the announcement. A hash of that number orders the processes, in another order for every
 //! announcement:
 //!
 //! - Each takes its **share** at once: of `count` jobs and `n` processes `count / n`, and the first `count % n` in the
 //!   order one more. One job is thus the share of one process.
-//! - Who takes jobs **says so**, and the jobs are spoken for.
-//! - What nobody has spoken for after a while, because the processes asked are busy or dead, is offered **wider**: to the
+//! - A process that takes jobs **announces it**, and the jobs are taken.
+//! - Jobs that no process has taken after a while, because the processes asked are busy or dead, are offered **wider**: to the
 //!   next `2 × count` processes in the order, then to `4 × count` and so on, one step of time after the other.
 //!
 //! Announcements can be missing: a process dies between its commit and the announcement, or after it has said that it takes
@@ -32,7 +32,7 @@ use crate::notify::payload::{Ticket, type_hash};
 /// More open announcements than this are not waited for.
 const MOST_OPEN: usize = 4_096;
 
-/// A process says that it is there at least this often.
+/// A process announces that it is there at least this often.
 const PRESENCE: Duration = Duration::from_secs(20);
 
 /// In a large fleet less often: all of them together this often.
@@ -49,7 +49,7 @@ const LOOK_SHARE: u32 = 10;
 /// However long a look took, or is said to have taken, the next one is not farther away than this, or than the interval.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// So many times in a row a process may be missed before it counts as gone.
+/// So many announcements in a row of a process may be missing before it counts as gone.
 const MISSES: u32 = 3;
 
 /// The fleet, as one process knows it.
@@ -59,7 +59,7 @@ pub(crate) struct Fleet {
     stagger: Duration,
     /// The others.
     members: HashMap<u64, Member>,
-    /// Announced jobs that nobody has spoken for yet.
+    /// Announced jobs that no process has taken yet.
     open: HashMap<(Ticket, TypeName), Open>,
     /// When this process is asked again.
     due: BTreeSet<(Instant, Ticket, String)>,
@@ -72,7 +72,7 @@ pub(crate) struct Fleet {
 #[derive(Clone, Copy, Debug)]
 struct Look {
     at: Instant,
-    /// Of the announcement that told of it; nobody else was there, or it has not come round yet, if there is none.
+    /// The ticket of its announcement; `None` if there was no other process, or the announcement has not come round yet.
     ticket: Option<Ticket>,
     /// How long it took the server.
     took: Duration,
@@ -151,7 +151,7 @@ impl Fleet {
         }
     }
 
-    /// Whether others run the type too, and so should hear that a job is spoken for.
+    /// Whether other processes run the type too, and so should know that a job is taken.
     pub(crate) fn is_shared(&self, type_name: &TypeName) -> bool {
         let hash = type_hash(type_name);
         self.members.values().any(|member| member.runs(hash))
@@ -186,7 +186,7 @@ impl Fleet {
         asked(ticket, type_name, share)
     }
 
-    /// Somebody, perhaps this process, takes jobs of an announcement.
+    /// A process, perhaps this one, takes jobs of an announcement.
     pub(crate) fn taken(&mut self, ticket: Ticket, type_name: &TypeName, count: usize) {
         let key = (ticket, type_name.clone());
         let Some(open) = self.open.get_mut(&key) else {
@@ -204,7 +204,7 @@ impl Fleet {
         self.due.first().map(|(due, ..)| *due)
     }
 
-    /// Jobs that nobody has spoken for in time, and that this process is now asked to take.
+    /// Jobs that no process has taken in time, and that this process is now asked to take.
     pub(crate) fn overdue(&mut self, now: Instant) -> Vec<Asked> {
         let mut overdue = Vec::new();
         while let Some((due, ..)) = self.due.first()
@@ -247,7 +247,7 @@ impl Fleet {
         }
     }
 
-    /// This process looks. Whether there is another process that should hear of it.
+    /// This process looks. Returns whether there is another process that should know of it.
     pub(crate) fn looks(&mut self, now: Instant) -> bool {
         self.look = Some(Look::new(now));
         !self.is_alone()
@@ -270,7 +270,7 @@ impl Fleet {
         });
     }
 
-    /// Forgets what was announced: after a gap everybody looks anyway.
+    /// Forgets what was announced: after a gap all processes look at the store anyway.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
         self.due.clear();

@@ -1,24 +1,24 @@
 //! The one task of a process that listens.
 //!
-//! sqlx hands notifications out through its `PgListener` only. That one can connect again by itself, which would hide
-//! the gap: so it is told not to, and a new one is made for every connection.
+//! sqlx delivers notifications through its `PgListener` only. A `PgListener` can connect again by itself, which would hide the
+//! gap: so that is switched off, and every connection has a new `PgListener`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use queuert::adapter::{BoxFuture, Notice};
+use queuert::adapter::{BoxFuture, Notice, Subscribers};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Executor};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::connection::retry_pauses;
 use crate::liveness::session_lock::Hold;
-use crate::notify::backoff::Backoff;
 use crate::notify::fleet::{Asked, Fleet};
 use crate::notify::look::Looked;
-use crate::notify::payload::{Batch, Item, decode};
+use crate::notify::payload::{Batch, Item, decode, type_hash};
 use crate::notify::{Phase, Shared};
 use crate::sabotage::Bug;
 use crate::statements::{plain, text};
@@ -26,7 +26,7 @@ use crate::statements::{plain, text};
 /// How long a connection may take to be made, and its first notification to arrive.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Who does not have a connection after this time asks why.
+/// After this time without a connection, the listener finds out why there is none.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// A connection that has lived this long was a good one: the next try after its loss is made at once.
@@ -35,7 +35,7 @@ const GOOD: Duration = Duration::from_secs(5);
 /// However often the server is asked for an answer, it has this long to give one.
 const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Processes that are asked who they are answer within this time, not all at once.
+/// Within this time processes answer the question which types they run, not all at once.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 const POOLER: &str = "nothing of what is announced would be heard: the listener goes through a pooler in transaction mode, \
@@ -46,9 +46,9 @@ pub(crate) struct Listener {
     alive: watch::Receiver<()>,
     changed: Arc<Notify>,
     fleet: Fleet,
-    /// TypeIds that the others have been told this process runs.
+    /// The types that this process runs, as it has last announced them.
     told: BTreeSet<u32>,
-    /// When to say next that this process is there.
+    /// When to announce next that this process is there.
     presence: Instant,
     /// When the last look of this process began.
     looking_since: Instant,
@@ -61,8 +61,8 @@ type Looking = BoxFuture<'static, Option<Looked>>;
 
 /// Why a connection ended.
 enum End {
-    /// Nobody needs it any more.
-    Needless,
+    /// There are no subscribers any more.
+    NoSubscribers,
     Lost(Arc<str>),
 }
 
@@ -84,9 +84,9 @@ impl Listener {
         }
     }
 
-    /// Listens until nobody needs it any more, whatever happens to its connection.
+    /// Listens until there are no subscribers any more, whatever happens to its connection.
     pub(crate) async fn run(mut self) {
-        let mut backoff = Backoff::default();
+        let mut backoff = retry_pauses();
         loop {
             let (mut listener, session_lock) = match self.connect().await {
                 Ok(connected) => connected,
@@ -103,11 +103,11 @@ impl Listener {
                 break;
             }
             match self.hear(&mut listener).await {
-                End::Needless => break,
+                End::NoSubscribers => break,
                 End::Lost(error) => {
                     drop((listener, session_lock));
                     self.fleet.forget();
-                    // Also if the next one is made at once: what was announced meanwhile was not heard.
+                    // Also if the next connection is made at once: announcements may have been missed meanwhile.
                     if self.failed(&error) {
                         break;
                     }
@@ -115,7 +115,7 @@ impl Listener {
                         backoff.reset();
                         continue;
                     }
-                    // Connections that do not last are as bad as none.
+                    // Connections that do not last count as failures.
                     tokio::time::sleep(backoff.next_pause()).await;
                 }
             }
@@ -123,13 +123,13 @@ impl Listener {
         self.done = true;
     }
 
-    /// A connection that listens, as was seen from a notification that came through it, and that is the session_lock of the
+    /// A connection that listens, as was seen from a notification that came through it, and that is the session lock of the
     /// state whose pool this is.
     async fn connect(&mut self) -> Result<(PgListener, Option<Hold>), Arc<str>> {
         let Some(shared) = self.shared.upgrade() else {
             return Err("the adapter has gone".into());
         };
-        // A pool, because `PgListener` wants one; of one connection that nobody else uses.
+        // `PgListener` needs a pool: one of a single connection.
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
@@ -144,7 +144,7 @@ impl Listener {
         };
         listener.eager_reconnect(false);
         let listening = async {
-            // First of all: a `LISTEN` that went to a shared session would disturb whoever gets that next.
+            // First of all: a `LISTEN` on a shared session would disturb the client that the pooler lends it to next.
             if is_shared(&shared, &mut listener).await {
                 return Err(POOLER.into());
             }
@@ -173,7 +173,7 @@ impl Listener {
     /// Announces itself and waits until that has come around: a pooler in transaction mode takes `LISTEN`, and never
     /// delivers anything.
     async fn prove(&mut self, shared: &Shared, listener: &mut PgListener) -> Result<(), Arc<str>> {
-        let types = shared.lock().subscribers.type_hashes();
+        let types = type_hashes(&shared.lock().subscribers);
         self.told.clone_from(&types);
         self.presence = Instant::now() + self.fleet.presence_interval();
         let posted = async {
@@ -208,16 +208,16 @@ impl Listener {
                 posted
             } => match unheard {
                 Ok(()) => Err(POOLER.into()),
-                // What the listener should have heard came to the announcer: they share a session.
+                // The announcer received the notification that was meant for the listener: they share a session.
                 Err(error) if error.to_string().contains("NotificationResponse") => Err(POOLER.into()),
-                // Whoever announces is told of this; it proves nothing about the listener.
+                // The announcer reports this failure; it proves nothing about the listener.
                 Err(_) => Ok(()),
             },
         }
     }
 
-    /// Everybody is told why nothing is heard. `true` if there is no reason to go on: after the first try who asked for
-    /// it is told, and may ask again; and nobody may need it any more.
+    /// Tells all subscribers why nothing is received. `true` if the task is to end: after a failed first try, because the
+    /// subscriber that asked for it gets the error and may subscribe again; or because there are no subscribers any more.
     fn failed(&mut self, error: &Arc<str>) -> bool {
         let Some(shared) = self.shared.upgrade() else {
             return true;
@@ -226,7 +226,7 @@ impl Listener {
         match std::mem::take(&mut state.phase) {
             Phase::Starting(waiting) => {
                 for reply in waiting {
-                    // Who does not wait any more need not know.
+                    // A subscriber that does not wait any more need not know.
                     let _ = reply.send(Err(Arc::clone(error)));
                 }
                 true
@@ -240,7 +240,7 @@ impl Listener {
         }
     }
 
-    /// It listens: who waits for that goes on, and the others look for what they have missed.
+    /// Takes note that the task listens: new subscribers go on, and the others look at the store for what they have missed.
     fn listening(&mut self) -> bool {
         let Some(shared) = self.shared.upgrade() else {
             return false;
@@ -258,23 +258,23 @@ impl Listener {
         true
     }
 
-    /// Hears what comes, until the connection or the last subscriber has gone.
+    /// Receives notifications, until the connection or the last subscriber is gone.
     async fn hear(&mut self, listener: &mut PgListener) -> End {
-        let (check_interval, mut needless_since) = match self.shared.upgrade() {
+        let (check_interval, mut unused_since) = match self.shared.upgrade() {
             Some(shared) => (shared.options.check_interval, None),
-            None => return End::Needless,
+            None => return End::NoSubscribers,
         };
         let mut check = Instant::now() + check_interval;
         let mut types_may_differ = true;
         let mut look: Option<Looking> = None;
         loop {
             let Some(shared) = self.shared.upgrade() else {
-                return End::Needless;
+                return End::NoSubscribers;
             };
             let now = Instant::now();
             self.act(&shared, now, std::mem::take(&mut types_may_differ));
-            if self.is_needless(&shared, now, &mut needless_since) {
-                return End::Needless;
+            if self.has_no_subscribers(&shared, now, &mut unused_since) {
+                return End::NoSubscribers;
             }
             let mut next_look = now + shared.options.look_interval;
             if look.is_none() && self.may_look(&shared) {
@@ -286,7 +286,7 @@ impl Listener {
                     next_look = now + shared.options.look_interval;
                 }
             }
-            let linger = needless_since.map_or(now + Duration::from_secs(3600), |since| since + shared.options.linger);
+            let linger = unused_since.map_or(now + Duration::from_secs(3600), |since| since + shared.options.linger);
             let mut wake = check.min(self.presence).min(linger).min(next_look);
             if let Some(due) = self.fleet.next_due() {
                 wake = wake.min(due);
@@ -295,7 +295,7 @@ impl Listener {
             drop(shared);
             tokio::select! {
                 biased;
-                _ = self.alive.changed() => return End::Needless,
+                _ = self.alive.changed() => return End::NoSubscribers,
                 notification = listener.try_recv() => match notification {
                     Ok(Some(notification)) => {
                         // The connection is there, so there is no need to ask.
@@ -325,9 +325,9 @@ impl Listener {
         }
     }
 
-    /// Whether nobody has listened for long enough. The phase is left under the lock, so that the next subscriber
+    /// Whether there have been no subscribers for long enough. The phase is changed under the lock, so that the next subscriber
     /// starts another listener.
-    fn is_needless(&mut self, shared: &Shared, now: Instant, since: &mut Option<Instant>) -> bool {
+    fn has_no_subscribers(&mut self, shared: &Shared, now: Instant, since: &mut Option<Instant>) -> bool {
         let mut state = shared.lock();
         if !state.subscribers.is_empty() {
             *since = None;
@@ -341,7 +341,7 @@ impl Listener {
         true
     }
 
-    /// Does what is due: jobs that nobody else took, and the word that this process is there.
+    /// Does what is due: takes jobs that no other process took, and announces that this process is there.
     fn act(&mut self, shared: &Shared, now: Instant, types_may_differ: bool) {
         for asked in self.fleet.overdue(now) {
             self.take(shared, &asked);
@@ -350,8 +350,8 @@ impl Listener {
         if !due && !types_may_differ {
             return;
         }
-        let types = shared.lock().subscribers.type_hashes();
-        // Who runs nothing says so once.
+        let types = type_hashes(&shared.lock().subscribers);
+        // A process that runs no types announces that once.
         if types != self.told || (due && !types.is_empty()) {
             self.told.clone_from(&types);
             shared.outbox.post_quietly(|batch| batch.present(Some(types)));
@@ -365,7 +365,9 @@ impl Listener {
     /// its workers look by themselves when they become idle.
     fn may_look(&self, shared: &Shared) -> bool {
         let subscribers = &shared.lock().subscribers;
-        !Bug::Listener.is_on() && subscribers.has_workers() && (!self.fleet.is_alone() || subscribers.is_idle())
+        !Bug::Listener.is_on()
+            && subscribers.has_workers()
+            && (!self.fleet.is_alone() || subscribers.has_idle_workers())
     }
 
     fn begin_look(&mut self, shared: &Shared, now: Instant, proves: bool) -> Looking {
@@ -386,7 +388,7 @@ impl Listener {
             // There may be no store in the schema, if it is another adapter's. Workers know where to look. Or the server took too
             // long, and is not to be asked again soon.
             self.fleet.look_took(self.looking_since.elapsed());
-            shared.lock().subscribers.wake_idle();
+            shared.lock().subscribers.resync_idle();
             return;
         };
         self.fleet.look_took(took);
@@ -452,7 +454,7 @@ impl Listener {
         }
     }
 
-    /// Offers jobs to the workers here, and tells the others what is spoken for.
+    /// Offers jobs to the workers of this process, and announces how many they take.
     fn take(&mut self, shared: &Shared, asked: &Asked) {
         let Asked {
             ticket,
@@ -479,15 +481,20 @@ impl Drop for Listener {
         if self.done {
             return;
         }
-        // The runtime ends, and nobody would be told anything any more: whoever reads a subscription elsewhere gets to
-        // know, and subscribes again, which starts another listener.
+        // The runtime ends. Subscribers on other runtimes are told that their subscription is over, and subscribe again, which
+        // starts another listener.
         let mut state = shared.lock();
         state.phase = Phase::Idle;
-        state.subscribers.end();
+        state.subscribers.clear();
     }
 }
 
-/// What the look under way has found; for ever, if there is none.
+/// The types that this process runs, as the other processes are told.
+fn type_hashes(subscribers: &Subscribers) -> BTreeSet<u32> {
+    subscribers.types().map(type_hash).collect()
+}
+
+/// What the look that is under way has found. Never returns if there is none.
 async fn answer(look: &mut Option<Looking>) -> Option<Looked> {
     match look {
         Some(look) => look.await,
@@ -495,7 +502,7 @@ async fn answer(look: &mut Option<Looking>) -> Option<Looked> {
     }
 }
 
-/// Why no connection is to be had, from a try that waits for nothing; for ever, if there is no reason.
+/// Why there is no connection, from a try that waits for nothing. Never returns if the try succeeds.
 async fn reason(shared: &Shared) -> Arc<str> {
     tokio::time::sleep(AT_ONCE).await;
     match shared.connect.connect().await {
@@ -508,8 +515,8 @@ async fn reason(shared: &Shared) -> Arc<str> {
     }
 }
 
-/// Whether a pooler hands the session of this connection to others between its statements: seen from the session being
-/// another one after the next statement of somebody else, or from his being the same.
+/// Whether a pooler lends the session of this connection to other clients between its statements: the session is another one
+/// after a statement of the announcer, or the announcer has the same session.
 async fn is_shared(shared: &Shared, listener: &mut PgListener) -> bool {
     let session = || sqlx::query_scalar::<_, i32>(plain(text::SESSION)).persistent(false);
     let Ok(before) = session().fetch_one(&mut *listener).await else {

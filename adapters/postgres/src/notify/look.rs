@@ -5,7 +5,7 @@ use std::time::Duration;
 use queuert::TypeName;
 use sqlx::{PgConnection, Row, SqlStr};
 
-use crate::liveness::other_processes::Found;
+use crate::liveness::other_processes::FoundProcess;
 use crate::notify::payload::{Ticket, looked};
 use crate::statements::{Filling, Schema, fill, text};
 use crate::store::micros;
@@ -26,7 +26,7 @@ pub(crate) struct Looked {
     /// TypeIds with jobs that are due, or will be before the next look, and how many there are at least.
     pub(crate) due: Vec<(TypeName, usize)>,
     /// The other processes, if the look was for them too.
-    pub(crate) others: Option<Vec<Found>>,
+    pub(crate) others: Option<Vec<FoundProcess>>,
     /// How long it took the server.
     pub(crate) took: Duration,
 }
@@ -68,7 +68,7 @@ impl Look {
                     let jobs = usize::try_from(number).unwrap_or(1);
                     looked.due.push((TypeName::from(name), jobs));
                 }
-                (None, Some(renewed_at)) => looked.others.get_or_insert_default().push(Found {
+                (None, Some(renewed_at)) => looked.others.get_or_insert_default().push(FoundProcess {
                     key: number,
                     renewed_at,
                     is_free: row.try_get("is_free")?,

@@ -1,12 +1,10 @@
 //! Wake-ups between processes through `LISTEN` and `NOTIFY`.
 
-pub(crate) mod backoff;
 pub(crate) mod fleet;
 pub(crate) mod listener;
 pub(crate) mod look;
 mod outbox;
 mod payload;
-mod subscribers;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +13,7 @@ use std::time::Duration;
 
 use queuert::__task::{Lock, LockGuard, spawn};
 use queuert::NotifyError;
-use queuert::adapter::{BoxFuture, Notice, NoticeSender, NotifyAdapter, Subscription, Topic};
+use queuert::adapter::{BoxFuture, Notice, NoticeSender, NotifyAdapter, Subscriber, Subscribers, Subscription, Topic};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqlSafeStr};
 use tokio::sync::{Notify, oneshot, watch};
@@ -30,7 +28,6 @@ use crate::notify::listener::Listener;
 use crate::notify::look::Look;
 use crate::notify::outbox::Outbox;
 use crate::notify::payload::{Batch, hash};
-use crate::notify::subscribers::Subscribers;
 use crate::state::PostgresState;
 
 /// Carries hints between the processes on one database: a job that one process starts begins in another one within
@@ -46,21 +43,23 @@ use crate::state::PostgresState;
 ///
 /// # Announcements
 ///
-/// They go out after the commit, and those of a process share one statement where they come within a few milliseconds:
-/// the first goes at once. In a process where nobody listens whoever announces waits for that one, and for no other; a
-/// process that is about to end calls [`flush`](Self::flush) to see the last ones out. What cannot be announced is tried again, merged, until it can.
+/// They go out after the commit. Announcements of a process that come within a few milliseconds share one statement; the first
+/// goes at once. In a process without subscribers the caller waits for that first one, and for no other; a process that is
+/// about to end calls [`flush`](Self::flush) to wait for the last ones. An announcement that fails is tried again, merged with
+/// later ones, until it succeeds.
 ///
-/// # Who looks for a new job
+/// # Which process looks for a new job
 ///
 /// One process, if one with a free worker is there. Every announcement reaches all processes, and each works out by the
 /// same rule which of them are asked: jobs are shared out evenly over the processes that run their type, in an order
-/// that changes with every announcement; who takes jobs says so; and what nobody has spoken for within
-/// [`PostgresNotifyOptions::stagger`], because those who were asked are busy or dead, is offered to ever more processes.
+/// that changes with every announcement; a process that takes jobs announces it; and jobs that no process has taken within
+/// [`PostgresNotifyOptions::stagger`], because the processes that were asked are busy or dead, are offered to ever more
+/// processes.
 ///
 /// # When the connection is lost
 ///
 /// A lost connection is noticed, also one that only seems to be there, and the listener connects again for as long as
-/// it takes, in growing pauses. It listens first, and then tells everybody to look at the store. A try that fails is an
+/// it takes, in growing pauses. It listens first, and then tells all subscribers to look at the store. A try that fails is an
 /// event, [`NotifyFailed`](queuert::Event::NotifyFailed). Meanwhile jobs are found by polling.
 ///
 /// ```no_run
@@ -79,9 +78,9 @@ pub struct PostgresNotify {
 pub(crate) struct Shared {
     pub(crate) options: PostgresNotifyOptions,
     pub(crate) connect: Hidden<PgConnectOptions>,
-    /// The session_lock of the store, which the listener's session also holds.
+    /// The lock of the store, which the listener's session also holds.
     pub(crate) session_lock: Option<Arc<SessionLock>>,
-    /// What the store knows of other processes; it must not outlive the store.
+    /// What the store knows of other processes. Weak, because it must not outlive the store.
     pub(crate) liveness: Weak<Liveness>,
     pub(crate) channel: String,
     pub(crate) outbox: Arc<Outbox>,
@@ -106,7 +105,7 @@ pub(crate) enum Phase {
     /// There is none.
     #[default]
     Idle,
-    /// It connects for the first time; these wait for it.
+    /// It connects for the first time. These subscribers wait for it.
     Starting(Vec<oneshot::Sender<Result<(), Arc<str>>>>),
     Listening,
     /// It has lost its connection and cannot get another one for now.
@@ -179,7 +178,7 @@ impl PostgresNotify {
         self.shared.outbox.post_within(connection, &batch).await
     }
 
-    /// How many other processes that run jobs this one knows of; none before somebody here listens.
+    /// How many other processes that run jobs this one knows of; none before this process has a subscriber.
     pub fn peers(&self) -> usize {
         self.shared.peers.load(Ordering::SeqCst)
     }
@@ -202,7 +201,7 @@ impl PostgresNotify {
         let shared = &self.shared;
         let (subscription, Listening { answer, start }) = {
             let mut state = shared.lock();
-            // Before the listener is there, so that it tells of it whatever it hears from the first moment on.
+            // Before the listener is there, so that the subscriber gets every notification from the first moment on.
             let (sender, subscription) = shared.subscribe(&mut state.subscribers, topic);
             (subscription, listening(&mut state, &sender))
         };
@@ -222,9 +221,9 @@ impl PostgresNotify {
     }
 }
 
-/// What a new subscription has to do about the listener.
+/// What a new subscription needs of the listener.
 struct Listening {
-    /// Comes if its first connection is still to be made.
+    /// Answered when the first connection is made, if it is still to be made.
     answer: Option<oneshot::Receiver<Result<(), Arc<str>>>>,
     /// Whether the caller is to start it.
     start: bool,
@@ -235,7 +234,7 @@ fn listening(state: &mut State, sender: &NoticeSender) -> Listening {
     let mut start = false;
     let answer = match &mut state.phase {
         Phase::Listening => None,
-        // It goes on trying, and tells everybody to look when it listens again: no reason to wait.
+        // It goes on trying, and tells all subscribers to look at the store when it listens again: no reason to wait.
         Phase::Failing(error) => {
             sender.fail(Arc::clone(error));
             None
@@ -270,7 +269,7 @@ impl NotifyAdapter for PostgresNotify {
             if !listening {
                 return outbox.post(add).await;
             }
-            // A process that listens goes on, and workers have better things to do than to wait for hints.
+            // A process that listens goes on running, and its workers do not wait for hints.
             outbox.post_quietly(add);
             outbox.take_failure()
         })
@@ -287,27 +286,21 @@ impl Shared {
     }
 
     fn subscribe(self: &Arc<Self>, subscribers: &mut Subscribers, topic: Topic) -> (NoticeSender, Subscription) {
-        let id = subscribers.next_id();
-        let guard = Unsubscribe {
+        subscribers.add(topic, |subscriber| Unsubscribe {
             shared: Arc::clone(self),
-            id,
-            topic: topic.clone(),
-        };
-        let (sender, subscription) = Subscription::new(guard);
-        subscribers.add(id, topic, sender.clone());
-        (sender, subscription)
+            subscriber,
+        })
     }
 }
 
 struct Unsubscribe {
     shared: Arc<Shared>,
-    id: u64,
-    topic: Topic,
+    subscriber: Subscriber,
 }
 
 impl Drop for Unsubscribe {
     fn drop(&mut self) {
-        self.shared.lock().subscribers.remove(self.id, &self.topic);
+        self.shared.lock().subscribers.remove(&self.subscriber);
         self.shared.changed.notify_one();
     }
 }
@@ -348,7 +341,7 @@ impl PostgresNotifyOptions {
         self
     }
 
-    /// How long the listener's connection is kept when nobody listens any more. Default: 30 seconds.
+    /// How long the listener's connection is kept after the last subscription has ended. Default: 30 seconds.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger.min(LONGEST);
         self
@@ -361,8 +354,8 @@ impl PostgresNotifyOptions {
         self
     }
 
-    /// How long the processes that were not asked for a new job wait for one of those that were to say that it takes it,
-    /// before more of them are asked. Longer than a notification takes to go there and another one to come back.
+    /// How long the processes that were not asked for a new job wait until a process that was asked announces that it takes the
+    /// job, before more of them are asked. Longer than a notification takes to go there and another one to come back.
     /// Default: 30 milliseconds.
     pub fn stagger(mut self, stagger: Duration) -> Self {
         self.stagger = stagger.min(LONGEST);
@@ -383,7 +376,7 @@ impl PostgresNotifyOptions {
     /// Hints about the jobs of a store. Stores in other schemas of the database hear nothing of them.
     pub fn build(self, state: &PostgresState) -> PostgresNotify {
         let session_lock = match &*self.listen_with {
-            // Another way to the server, whose sessions do not carry the number of the session_lock.
+            // Another way to the server, whose sessions do not carry the number of the lock.
             Some(_) => None,
             None => state.session_lock(),
         };

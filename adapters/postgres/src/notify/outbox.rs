@@ -1,11 +1,10 @@
-//! What this process has to announce, and the tasks that do so: one on each runtime that announces.
+//! What this process has to announce, and the tasks that send it: one on each runtime that announces.
 //!
-//! The first announcement goes at once; those that come while it is on its way, or within a few milliseconds, share the
-//! next one. So a busy process sends some hundreds a second at most, whatever it commits, and nobody waits for them.
+//! The first announcement goes at once; announcements that come while it is under way, or within a few milliseconds, share the
+//! next one. So a busy process sends some hundreds a second at most, whatever it commits, and no worker waits for them.
 //!
-//! A runtime may stand still in the middle of a send, with what it sends and with its connection. So each runtime sends
-//! what was announced on it, with a place of its own among the connections. What it has not begun to send is sent by
-//! another one after a moment.
+//! A runtime may stand still in the middle of a send, with its connection. So each runtime sends what was announced on it, with
+//! a permit of its own for a connection. Another runtime sends after a moment what it has not begun to send.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -19,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::connection::budget::Budget;
-use crate::notify::backoff::Backoff;
+use crate::connection::retry_pauses;
 use crate::notify::look::{Look, Looked};
 use crate::notify::payload::{Batch, NOBODY, Ticket};
 use crate::statements::{Filling, escape, fill, plain, text};
@@ -35,95 +34,97 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// On each runtime one at a time, and the next when the last one's connection can be had again: never a second one.
-    lane: Budget,
+    /// One connection at a time on each runtime.
+    budget: Budget,
     channel: String,
     sender: u64,
     pending: Lock<Pending>,
-    /// How many announcements went out; for whoever waits until all are out.
+    /// How many announcements went out, for callers that wait until all are out.
     sent: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
-    by_runtime: HashMap<Id, Line>,
-    /// Why an announcement failed that nobody waited for; told once.
+    by_runtime: HashMap<Id, Queue>,
+    /// Why an announcement failed for which no caller waited. Reported once.
     failure: Option<Arc<str>>,
     number: u64,
 }
 
 /// What was announced on a runtime, or could not be sent there.
 #[derive(Debug)]
-struct Line {
+struct Queue {
     batch: Batch,
     /// Since when there is something in it.
     since: Instant,
     /// Whether the runtime has a task that sends.
-    served: bool,
+    has_task: bool,
 }
 
 impl Pending {
-    fn line(&mut self, runtime: Id) -> &mut Line {
-        self.by_runtime.entry(runtime).or_insert_with(|| Line {
+    fn queue(&mut self, runtime: Id) -> &mut Queue {
+        self.by_runtime.entry(runtime).or_insert_with(|| Queue {
             batch: Batch::default(),
             since: Instant::now(),
-            served: false,
+            has_task: false,
         })
     }
 
     fn add(&mut self, runtime: Id, add: impl FnOnce(&mut Batch)) {
-        let line = self.line(runtime);
-        if line.batch.is_empty() {
-            line.since = Instant::now();
+        let queue = self.queue(runtime);
+        if queue.batch.is_empty() {
+            queue.since = Instant::now();
         }
-        add(&mut line.batch);
+        add(&mut queue.batch);
     }
 
     /// What this runtime is to send: its own, and what others have left behind.
     fn take(&mut self, runtime: Id) -> Batch {
         let own = self.by_runtime.get_mut(&runtime);
-        let mut batch = own.map(|line| std::mem::take(&mut line.batch)).unwrap_or_default();
-        for line in self.by_runtime.values_mut() {
-            if line.is_left_behind() {
-                batch.merge(std::mem::take(&mut line.batch));
+        let mut batch = own.map(|queue| std::mem::take(&mut queue.batch)).unwrap_or_default();
+        for queue in self.by_runtime.values_mut() {
+            if queue.is_left_behind() {
+                batch.merge(std::mem::take(&mut queue.batch));
             }
         }
-        self.by_runtime.retain(|_, line| line.served || !line.batch.is_empty());
+        self.by_runtime
+            .retain(|_, queue| queue.has_task || !queue.batch.is_empty());
         batch
     }
 
     fn has_something_for(&self, runtime: Id) -> bool {
-        let lines = &mut self.by_runtime.iter();
-        lines.any(|(id, line)| !line.batch.is_empty() && (*id == runtime || line.is_left_behind()))
+        let queues = &mut self.by_runtime.iter();
+        queues.any(|(id, queue)| !queue.batch.is_empty() && (*id == runtime || queue.is_left_behind()))
     }
 
-    /// Makes all that nobody has begun to send this runtime's.
+    /// Moves everything that no runtime has begun to send to this runtime.
     fn take_over(&mut self, runtime: Id) {
         let mut others = Batch::default();
-        for (id, line) in &mut self.by_runtime {
+        for (id, queue) in &mut self.by_runtime {
             if *id != runtime {
-                others.merge(std::mem::take(&mut line.batch));
+                others.merge(std::mem::take(&mut queue.batch));
             }
         }
         self.add(runtime, |own| own.merge(others));
     }
 
-    fn is_served(&self, runtime: Id) -> bool {
-        self.by_runtime.get(&runtime).is_some_and(|line| line.served)
+    fn has_task(&self, runtime: Id) -> bool {
+        self.by_runtime.get(&runtime).is_some_and(|queue| queue.has_task)
     }
 
     /// The task of a runtime has ended.
     fn end(&mut self, runtime: Id) {
-        if let Some(line) = self.by_runtime.get_mut(&runtime) {
-            line.served = false;
+        if let Some(queue) = self.by_runtime.get_mut(&runtime) {
+            queue.has_task = false;
         }
-        self.by_runtime.retain(|_, line| line.served || !line.batch.is_empty());
+        self.by_runtime
+            .retain(|_, queue| queue.has_task || !queue.batch.is_empty());
     }
 }
 
-impl Line {
+impl Queue {
     fn is_left_behind(&self) -> bool {
-        !self.batch.is_empty() && (!self.served || self.since.elapsed() >= ABANDONED)
+        !self.batch.is_empty() && (!self.has_task || self.since.elapsed() >= ABANDONED)
     }
 }
 
@@ -131,7 +132,7 @@ impl Outbox {
     /// A connection on which it announces.
     #[cfg(test)]
     pub(crate) async fn connection(&self) -> crate::connection::budget::Borrowed {
-        self.lane.for_worker().await.unwrap()
+        self.budget.for_worker().await.unwrap()
     }
 
     pub(crate) fn new(pool: PgPool, channel: String, sender: u64) -> Self {
@@ -141,7 +142,7 @@ impl Outbox {
             ..Pending::default()
         };
         Self {
-            lane: Budget::single(pool),
+            budget: Budget::single(pool),
             channel,
             sender,
             pending: Lock::new(pending),
@@ -173,12 +174,12 @@ impl Outbox {
         }
     }
 
-    /// The same, without waiting for anything. Failures are told to whoever announces next.
+    /// The same, without waiting for anything. The next announcement reports a failure.
     pub(crate) fn post_quietly(self: &Arc<Self>, add: impl FnOnce(&mut Batch)) {
         drop(self.put(add));
     }
 
-    /// Why an earlier announcement failed, if nobody was told.
+    /// Why an earlier announcement failed, if that was not reported.
     pub(crate) fn take_failure(&self) -> Result<(), NotifyError> {
         let failure = self.lock().failure.take();
         failure.map_or(Ok(()), |error| Err(NotifyError::new(&*error)))
@@ -189,7 +190,7 @@ impl Outbox {
         let runtime = Handle::current().id();
         let mut pending = self.lock();
         pending.add(runtime, add);
-        if !pending.has_something_for(runtime) || std::mem::replace(&mut pending.line(runtime).served, true) {
+        if !pending.has_something_for(runtime) || std::mem::replace(&mut pending.queue(runtime).has_task, true) {
             return None;
         }
         drop(pending);
@@ -204,7 +205,7 @@ impl Outbox {
     }
 
     /// Waits until all that was announced so far is out, also what another runtime has not begun to send. What another
-    /// runtime is sending is not waited for: nobody may drive it.
+    /// runtime is sending is not waited for: that runtime may stand still.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), NotifyError> {
         self.lock().take_over(Handle::current().id());
         self.flush_own().await
@@ -222,7 +223,7 @@ impl Outbox {
                 if let Some(error) = pending.failure.take() {
                     return Err(NotifyError::new(&*error));
                 }
-                if !pending.is_served(runtime) && !pending.has_something_for(runtime) {
+                if !pending.has_task(runtime) && !pending.has_something_for(runtime) {
                     return Ok(());
                 }
             }
@@ -235,12 +236,13 @@ impl Outbox {
     /// The server's session that an announcement would have gone through.
     pub(crate) async fn session(&self) -> Option<i32> {
         let session = sqlx::query_scalar(plain(text::SESSION)).persistent(false);
-        session.fetch_one(&mut *self.lane.for_worker().await.ok()?).await.ok()
+        session.fetch_one(&mut *self.budget.for_worker().await.ok()?).await.ok()
     }
 
-    /// Announces inside the caller's transaction: told at its commit, to this process too.
+    /// Announces inside the caller's transaction: delivered at its commit, to this process too.
     pub(crate) async fn post_within(&self, connection: &mut PgConnection, batch: &Batch) -> Result<(), NotifyError> {
-        // Nobody knows yet whether it commits, so nobody here has been told: it is sent in nobody's name.
+        // The subscribers of this process have not been told, because the transaction may not commit: so the sender is nobody,
+        // and this process does not ignore the notification as its own.
         let payloads = batch.encode(NOBODY, || fastrand::u64(..));
         if payloads.is_empty() {
             return Ok(());
@@ -261,9 +263,9 @@ impl Outbox {
             number: self.next_number(),
         };
         let channel = announces.then(|| self.channel.clone());
-        let mut connection = self.lane.for_worker().await?;
+        let mut connection = self.budget.for_worker().await?;
         let looked = look.run(&mut connection, channel, ticket, process).await?;
-        connection.leave();
+        connection.release();
         Ok(looked)
     }
 
@@ -279,10 +281,10 @@ impl Outbox {
             return Ok(());
         }
         let sending = async {
-            let mut connection = self.lane.for_worker().await?;
+            let mut connection = self.budget.for_worker().await?;
             let text = AssertSqlSafe(announcement(&self.channel, &payloads));
             sqlx::raw_sql(text).execute(&mut *connection).await?;
-            connection.leave();
+            connection.release();
             Ok(())
         };
         match tokio::time::timeout(DEADLINE, sending).await {
@@ -361,8 +363,8 @@ impl Drop for Running {
 
 async fn run(mut running: Running, reply: oneshot::Sender<Result<(), Arc<str>>>) {
     let mut reply = Some(reply);
-    let mut backoff = Backoff::default();
-    // The adapter may be gone at the next turn; what it wanted to say is then said by nobody, as when a process ends.
+    let mut backoff = retry_pauses();
+    // The adapter may be dropped meanwhile; its last announcements are then lost, as when a process ends.
     while let Some(outbox) = running.outbox.upgrade() {
         let begun = Instant::now();
         let batch = {
@@ -380,7 +382,7 @@ async fn run(mut running: Running, reply: oneshot::Sender<Result<(), Arc<str>>>)
             Ok(()) => {
                 backoff.reset();
                 if let Some(reply) = reply.take() {
-                    // Nobody may wait any more.
+                    // The caller may not wait any more.
                     let _ = reply.send(Ok(()));
                 }
                 GAP.saturating_sub(begun.elapsed())
@@ -427,13 +429,13 @@ mod tests {
     fn a_runtime_sends_its_own_and_what_others_have_left_behind() {
         let (own, other) = (runtime(), runtime());
         let mut pending = Pending::default();
-        pending.line(own).served = true;
-        pending.line(other).served = true;
+        pending.queue(own).has_task = true;
+        pending.queue(other).has_task = true;
         pending.add(other, lost);
         assert!(!pending.has_something_for(own), "the other one is about to send it");
         assert!(pending.take(own).is_empty());
 
-        pending.line(other).since -= ABANDONED;
+        pending.queue(other).since -= ABANDONED;
         assert!(pending.has_something_for(own), "the other one stands still");
         assert!(!pending.take(own).is_empty());
         assert!(pending.take(other).is_empty());
@@ -443,7 +445,7 @@ mod tests {
         assert!(!pending.take(own).is_empty(), "the other one has ended");
 
         pending.add(other, lost);
-        pending.line(other).served = true;
+        pending.queue(other).has_task = true;
         pending.take_over(own);
         assert!(!pending.take(own).is_empty(), "everything is to go out now");
         assert_eq!(pending.by_runtime.len(), 2);

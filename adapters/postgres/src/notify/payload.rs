@@ -6,9 +6,9 @@
 //! number   = hexadecimal digits, "."
 //! item     = "J" count ":" length ":" name     jobs of a type are available
 //!          | "C" id | "L" id                   a chain ended, a lease was lost; 32 hexadecimal digits
-//!          | "T" sender number count ":" length ":" name   jobs of that announcement are spoken for
+//!          | "T" sender number count ":" length ":" name   jobs of that announcement are taken
 //!          | "P" count ":" hash*               the sender is there and runs types with these hashes, 8 digits each
-//!          | "H" "R"                           who is there? / look at the store
+//!          | "H" "R"                           which processes are there? / look at the store
 //!          | "K" microseconds ":"              the sender has looked for due jobs of all types, which took the server so long
 //!          | "W"                               and for processes that have died
 //! ```
@@ -29,16 +29,16 @@ pub(crate) const LIMIT: usize = 7_999;
 /// More ids than this waiting to be announced are replaced by the word to look at the store.
 const MOST_IDS: usize = 4_096;
 
-/// More hashes than this are not told; the sender then counts for every type.
+/// More hashes than this are not announced; the sender then counts for every type.
 const MOST_TYPES: usize = 512;
 
-/// Counts of another program may be anything; this is more than anybody can take.
+/// Counts of another program may be anything; this is more than any process can take.
 const MOST_JOBS: usize = 1 << 30;
 
-/// The sender of what must be heard by everyone, the announcing process included.
+/// The sender of announcements that every process must act on, the announcing one included.
 pub(crate) const NOBODY: u64 = 0;
 
-/// An announcement: who made it, and its number there.
+/// An announcement: its sender, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     pub(crate) sender: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Ticket {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     Notice(Notice),
-    /// So many jobs of the announcement have found somebody.
+    /// So many jobs of the announcement are taken.
     Taken {
         ticket: Ticket,
         type_name: TypeName,
@@ -56,9 +56,9 @@ pub(crate) enum Item {
     },
     /// The sender is there, and runs these types; `None` for any.
     Present(Option<BTreeSet<u32>>),
-    /// Everybody is to say that they are there.
+    /// All processes are asked to announce which types they run.
     Hello,
-    /// Notices were too many to be told.
+    /// There were too many notices to announce.
     Resync,
     /// The sender has looked for due jobs of all types, announced or not, which took the server so long.
     Looked(Duration),
@@ -66,7 +66,7 @@ pub(crate) enum Item {
     Watched,
 }
 
-/// What is to be announced next, merged.
+/// The next announcement, merged from notices.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     jobs: BTreeMap<TypeName, usize>,
@@ -207,7 +207,7 @@ fn add<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K, count: usize) {
     *sum = sum.saturating_add(count).min(MOST_JOBS);
 }
 
-/// Reads a payload: who sent it, and what it says, up to where it stops making sense. `None` if it is none of ours.
+/// Reads a payload: its sender and its items, up to where it stops making sense. `None` if it is not of this library.
 pub(crate) fn decode(payload: &str) -> Option<(Ticket, Vec<Item>)> {
     let mut rest = Rest(payload.strip_prefix("q1")?);
     let ticket = rest.ticket()?;
@@ -218,7 +218,7 @@ pub(crate) fn decode(payload: &str) -> Option<(Ticket, Vec<Item>)> {
     Some((ticket, items))
 }
 
-/// What is left to read.
+/// The part of a payload that is left to read.
 struct Rest<'p>(&'p str);
 
 impl<'p> Rest<'p> {
@@ -500,7 +500,7 @@ mod tests {
     }
 
     fn corpus() -> Vec<String> {
-        let lines = include_str!("../tests/corpus/notifications.txt").lines();
+        let lines = include_str!("../../tests/corpus/notifications.txt").lines();
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 

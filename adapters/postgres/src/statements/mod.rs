@@ -165,7 +165,7 @@ statements! {
         "transition": insert_ready, insert_later, insert_waiting, insert_result, insert_stopped, insert_failures;
         "claim": promote, running_under_fence;
         "lease": renew, hold, limit_idle_time, standing, has_expired, reap;
-        "settle": chain_of_job, unblock, repeated_ends, finish_one, finish_many;
+        "settle": unblock, repeated_ends, finish_one, finish_many;
         "operate": kept_ranks, open_blockers, references, jobs_of_chains, delete_edges_of, delete_edges_to,
             delete_key_locks;
         "locks": blockers_of_all, blockers_of_latest, chains_ahead, edges_ahead, chains_of_jobs, savepoint,

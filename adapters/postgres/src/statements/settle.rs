@@ -196,9 +196,10 @@ impl Shape {
             Some((self.bound(parameter), column))
         });
         let (arrays, columns): (Vec<String>, Vec<&str>) = items.unzip();
-        let worker = match self.one_worker {
-            true => self.bound(Parameter::Worker),
-            false => "ended.worker".to_owned(),
+        let worker = if self.one_worker {
+            self.bound(Parameter::Worker)
+        } else {
+            "ended.worker".to_owned()
         };
         let filling = Filling::none()
             .when("finishes", self.finishes)

@@ -1,5 +1,5 @@
-//! Checks that every row is where it belongs, a page at a time. What can be put right without a guess is; the rest is
-//! told. Nothing is ever deleted here.
+//! Checks that every row is where it belongs, a page at a time. Wrong numbers of open blockers are corrected; everything else is
+//! reported. Nothing is ever deleted here.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Rule {
         }
     }
 
-    /// What is told of rows that break it.
+    /// The finding about rows that break the rule.
     fn finding(self, count: usize, ids: &str) -> String {
         match self {
             Self::HasJob(table) => format!(
@@ -168,9 +168,9 @@ impl Check {
     }
 }
 
-/// Counts the blockers of these jobs again, if the upkeep is still this worker's, and moves those on that have none left.
-/// Whoever completes a blocker locks the rows of those who wait before it commits, so with the rows locked, the blockers
-/// that are completed for us are exactly those that have been counted off.
+/// Counts the blockers of these jobs again, if the upkeep is still this worker's, and moves on the jobs that have none left.
+/// A transaction that completes a blocker locks the rows of the waiting jobs before it commits. So with the rows locked, the
+/// blockers that this transaction sees as completed are exactly the ones that have been counted off.
 async fn recount(
     session: &mut Session<'_>,
     store: &Store,

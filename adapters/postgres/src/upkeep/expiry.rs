@@ -33,7 +33,7 @@ const CANCELLED: i16 = 5;
 /// Where the sweeps over old chains are.
 #[derive(Debug, Default)]
 pub(crate) struct Sweeps {
-    /// What is left of this one.
+    /// The runs that are left of this sweep.
     runs: VecDeque<Run>,
     ended: Option<Instant>,
 }
@@ -97,7 +97,7 @@ impl Sweeps {
                     swept.deleted.extend(deleted);
                     self.runs.pop_front();
                 }
-                // What has been deleted must be told; the failure will come again if it lasts.
+                // The deleted chains must be reported; the failure will come again if it lasts.
                 Err(_) if !swept.deleted.is_empty() => {
                     swept.more = true;
                     return Ok(swept);
@@ -171,16 +171,13 @@ async fn delete_page(run: &mut Run, store: &Store, access: &Access, worker: &str
                 };
                 deleted.extend(chains.into_iter().map(expired));
             }
-            // Somebody is in the way; there will be another sweep.
+            // Another transaction has a lock; the next sweep tries again.
             Err(error) if error.kind() == StateErrorKind::Conflict => work.rollback().await?,
             Err(error) => return Err(error),
         }
     }
     run.after = last;
-    Ok(match full {
-        true => Page::Next(deleted),
-        false => Page::Last(deleted),
-    })
+    Ok(if full { Page::Next(deleted) } else { Page::Last(deleted) })
 }
 
 /// The next page: where each chain stands in the order, and whether it ended long enough ago.
@@ -210,7 +207,7 @@ async fn read_page(
     Ok(found)
 }
 
-/// Deletes what nobody has locked or refers to, if the upkeep is still this worker's.
+/// Deletes the chains that no other transaction has locked and to which no job refers, if the upkeep is still this worker's.
 async fn delete_chains(
     session: &mut Session<'_>,
     store: &Store,
@@ -235,7 +232,7 @@ async fn delete_chains(
         chains.push(row::get(found, "chain_id")?);
         keyed |= row::get::<bool>(found, "keyed")?;
     }
-    // One that stays may refer to another one, which then stays too.
+    // A chain that stays may refer to another one, which then stays too.
     while !chains.is_empty() {
         let referenced: HashSet<Uuid> = references(session, store, &chains)
             .await?

@@ -1,4 +1,4 @@
-//! Upkeep by the workers themselves: who does it, and in which order.
+//! Upkeep by the workers themselves: which process does it, and in which order.
 
 mod check;
 mod expiry;
@@ -23,18 +23,18 @@ use crate::upkeep::check::Check;
 use crate::upkeep::expiry::Sweeps;
 use crate::upkeep::vacuum::Vacuums;
 
-/// How long the upkeep is somebody's after they last asked for it. Longer than a worker lets one call run.
+/// How long the upkeep is a worker's after it last asked for it. Longer than a worker lets one call run.
 const LEASE: Duration = Duration::from_secs(60);
 /// Until the next turn: while tables fill up with dead rows, and otherwise.
 const BUSY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(15);
-/// How often a process looks whether the database still has the types that it knows. Whoever meets one that is lost adds it
-/// at once; this is for those that nobody meets.
+/// How often a process checks that the database still has the types that it knows. A statement that needs a lost type adds it at
+/// once; this is for types that no statement needs.
 const TYPES: Duration = Duration::from_secs(60);
 /// When there are more chains to delete, or more rows to check.
 const MORE_TO_DELETE: Duration = Duration::from_millis(200);
 const MORE_TO_CHECK: Duration = Duration::from_secs(1);
-/// Those who are not elected ask again when the lease could be over, within these bounds.
+/// A worker that is not elected asks again when the lease could be over: not before this time, and after [`LEASE`] at the latest.
 const SOONEST: Duration = Duration::from_secs(1);
 
 /// What a process remembers between two turns. Losing it costs some work, and nothing else.
@@ -55,7 +55,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// What was remembered is old when this process is elected again.
+    /// Forgets what will be out of date when this process is elected again.
     fn forget(&mut self) {
         self.vacuums.forget();
         self.sweeps = Sweeps::default();
@@ -85,7 +85,7 @@ impl Upkeep {
         access: &Access,
         maintain: &Maintain,
     ) -> Result<Maintained, StateError> {
-        // Other workers of this process are at it.
+        // Other workers of this process do the upkeep at the moment.
         let Ok(mut memory) = self.memory.try_lock() else {
             return Ok(again_in(IDLE));
         };
@@ -131,7 +131,7 @@ impl Upkeep {
                 done.again_in = done.again_in.min(Some(MORE_TO_CHECK));
             }
         }
-        // Last, because what is taken out and not returned is not told.
+        // Last, because findings that are taken out and not returned are lost.
         done.findings.extend(store.rows_without_job.finding());
         Ok(done)
     }
@@ -144,7 +144,7 @@ fn again_in(pause: Duration) -> Maintained {
     }
 }
 
-/// Whether the worker has the upkeep, from now on or still. In a transaction nobody else can have it until the end.
+/// Whether the worker has the upkeep, from now on or still. In a transaction no other worker can have it until the end.
 pub(crate) async fn elect(session: &mut Session<'_>, store: &Store, worker: &str) -> Result<Option<Term>, StateError> {
     let lease = i64::try_from(LEASE.as_micros()).unwrap_or(i64::MAX);
     let elected = session

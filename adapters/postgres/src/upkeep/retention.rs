@@ -8,7 +8,7 @@ use queuert::TypeName;
 /// How long chains that have ended are kept, by the type of the chain, counted from their end.
 ///
 /// Completed and cancelled chains are deleted by running workers when they are older than that; dead ones only if
-/// [`dead_too`](Self::dead_too) says so, because somebody may still want to retry them. A chain stays for as long as a
+/// [`dead_too`](Self::dead_too) says so, because an operator may still want to retry them. A chain stays for as long as a
 /// job that is not completed has it as blocker.
 ///
 /// ```

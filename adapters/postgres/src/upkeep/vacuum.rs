@@ -1,4 +1,4 @@
-//! Clearing the queue tables of dead rows while they are busy, long before autovacuum comes by.
+//! Clears the queue tables of dead rows while they are busy, long before autovacuum does.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::statements::{Filling, quote, text};
 use crate::store::Store;
 use crate::transaction::Work;
 
-/// What is written and deleted all the time. The rest only grows, and is autovacuum's affair.
+/// The tables whose rows are written and deleted all the time. The others only grow, and autovacuum takes care of them.
 const TABLES: [&str; 5] = ["later", "open_key", "ready", "running", "waiting"];
 
 /// So many dead rows are worth a vacuum, and as many again for every this many live ones, because it reads whole
@@ -24,13 +24,13 @@ const LIVE_PER_DEAD: i64 = 20;
 /// From one vacuum of a table to the next: at least this long, and so many times what the last one took.
 const PAUSE: Duration = Duration::from_secs(5);
 const SHARE: u32 = 10;
-/// Rows that a vacuum had to leave, because somebody can still see them, are tried again after this long.
+/// After how long a vacuum is tried again if it had to leave dead rows, because a transaction can still see them.
 const STUCK: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Vacuums {
     last: HashMap<String, Vacuum>,
-    /// Whether it was told that vacuums do not work.
+    /// Whether it was reported that vacuums do not work.
     told: bool,
 }
 
@@ -101,7 +101,7 @@ impl Vacuums {
         Ok(busy)
     }
 
-    /// Except for what has been told.
+    /// Forgets everything except what has been reported.
     pub(crate) fn forget(&mut self) {
         self.last.clear();
     }

@@ -1,18 +1,19 @@
-//! Keeping jobs that were claimed, and taking them back.
+//! Leases: renewing them, holding them in a transaction, and reaping them.
 
 use std::collections::HashMap;
 
-use queuert::adapter::{ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal, rank};
+use queuert::adapter::rules::{self, JobHead};
+use queuert::adapter::{Authority, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal, Settled, rank};
 use queuert::{AbortReason, Fence, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::connection::session::{Session, query};
-use crate::liveness::{self, Missed};
+use crate::liveness::{self, DeadProcess};
 use crate::row;
 use crate::sabotage::Bug;
 use crate::store::{Store, count, micros};
 use crate::verbs::snapshot;
-use crate::verbs::transition::{Destination, Transition};
+use crate::verbs::transition::Transition;
 
 pub(crate) async fn renew(
     session: &mut Session<'_>,
@@ -50,12 +51,10 @@ pub(crate) async fn renew(
     Ok(answers.collect())
 }
 
-/// Where a job stands, for those who thought that it was theirs.
+/// Where a job stands, for callers that take it for theirs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
-    pub(crate) status: JobStatus,
-    pub(crate) fence: Option<Uuid>,
-    pub(crate) settled_fence: Option<Uuid>,
+    pub(crate) head: JobHead,
     /// Whether some job has its chain as blocker.
     pub(crate) awaited: bool,
 }
@@ -72,12 +71,17 @@ pub(crate) async fn standings(
     }
     for found in session.fetch(query(&store.sql.standing).bind(ids)).await? {
         let job = JobId::from_uuid(row::get(&found, "id")?);
-        // A row with a status that is none is in the table of the dead and the cancelled.
+        // A row with a status that is none is in the table of the dead and the cancelled jobs.
         let status = row::status(row::get(&found, "status")?).unwrap_or(JobStatus::Dead);
+        let fence = |column: &str| Ok::<_, StateError>(row::get::<Option<Uuid>>(&found, column)?.map(Fence::from_uuid));
         let standing = Standing {
-            status,
-            fence: row::get(&found, "fence")?,
-            settled_fence: row::get(&found, "settled_fence")?,
+            head: JobHead {
+                status,
+                fence: fence("fence")?,
+                settled_fence: fence("settled_fence")?,
+                attempt: u32::try_from(row::get::<i32>(&found, "attempt")?).unwrap_or_default(),
+                scheduled_at: Timestamp::from_micros(row::get(&found, "scheduled_at")?),
+            },
             awaited: row::get(&found, "awaited")?,
         };
         standings.insert(job, standing);
@@ -86,21 +90,25 @@ pub(crate) async fn standings(
 }
 
 /// Whether the job runs under the fence, and why not.
-pub(crate) fn held(standing: Option<&Standing>, fence: Fence) -> Result<(), AbortReason> {
-    match standing {
-        Some(standing) if standing.fence == Some(fence.as_uuid()) => Ok(()),
-        Some(standing) if standing.fence.is_some() && Bug::Fencing.is_on() => Ok(()),
-        standing => Err(lost(standing.map(|standing| standing.status))),
+fn held(standing: Option<&Standing>, fence: Fence) -> Result<(), AbortReason> {
+    let head = standing.map(|standing| believed(&standing.head, fence));
+    rules::held(head.as_ref(), fence)
+}
+
+/// Whether the caller may settle the job, and the answer if not.
+pub(crate) fn authorise(authority: &Authority, head: Option<&JobHead>) -> Result<(), Settled> {
+    match (authority, head) {
+        (Authority::Fence { fence, .. }, Some(head)) => rules::authorise(authority, Some(&believed(head, *fence))),
+        _ => rules::authorise(authority, head),
     }
 }
 
-/// Why a job is not the caller's, from its status; `None` if the row is gone.
-pub(crate) fn lost(status: Option<JobStatus>) -> AbortReason {
-    match status {
-        None => AbortReason::NotFound,
-        Some(JobStatus::Completed) => AbortReason::AlreadyCompleted,
-        Some(JobStatus::Cancelled) => AbortReason::Cancelled,
-        Some(_) => AbortReason::TakenByAnotherWorker,
+/// The head of a job as the rules see it. With the bug switched on, any fence is good for a running job.
+fn believed(head: &JobHead, fence: Fence) -> JobHead {
+    let is_believed = Bug::Fencing.is_on() && head.fence.is_some();
+    JobHead {
+        fence: if is_believed { Some(fence) } else { head.fence },
+        ..*head
     }
 }
 
@@ -115,7 +123,7 @@ pub(crate) async fn hold(
     if !session.fetch(hold()).await?.is_empty() {
         return Ok(Ok(()));
     }
-    // A statement of its own, which sees what made the first one fail. A fence does not come back.
+    // A statement of its own, which sees why the first one found nothing. A fence does not come back.
     let standings = standings(session, store, std::iter::once(job)).await?;
     match held(standings.get(&job), fence) {
         Err(reason) => {
@@ -161,13 +169,13 @@ fn excepted(reap: &ReapLeases) -> Vec<Uuid> {
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
     pub(crate) jobs: Vec<ReapedJob>,
-    /// Type and rank of those that are due at once.
+    /// Type and rank of the jobs that are due at once.
     due: Vec<(i32, i64)>,
 }
 
 impl Swept {
-    /// Tells the claims of this process where the jobs are, after the commit: they have kept their places, which lie before
-    /// the point where claims may begin to look.
+    /// Tells the claims of this process of the jobs, after the commit: the jobs have kept their ranks, which lie before the key
+    /// where claims may begin to read.
     pub(crate) fn tell(self, store: &Store) -> Vec<ReapedJob> {
         for (type_id, rank) in self.due {
             store.scan_starts.put_ready(type_id, rank);
@@ -176,13 +184,13 @@ impl Swept {
     }
 }
 
-/// Takes expired leases, oldest first, and those of the processes that are taken for dead. In a transaction: the rows are
-/// taken away first and put elsewhere after.
+/// Takes expired leases, the oldest first, and the leases of processes that are taken for dead. In a transaction: the rows are
+/// deleted first, and inserted into another table afterwards.
 pub(crate) async fn reap(
     session: &mut Session<'_>,
     store: &Store,
     reap: &ReapLeases,
-    dead: &[Missed],
+    dead: &[DeadProcess],
 ) -> Result<Swept, StateError> {
     let confirmed = liveness::confirm(session, store, dead).await?;
     let search = query(&store.sql.reap)
@@ -197,7 +205,7 @@ pub(crate) async fn reap(
     };
     let now = Timestamp::from_micros(now);
     let mut swept = Swept::default();
-    let mut changes = Vec::with_capacity(rows.len());
+    let mut transitions = Vec::with_capacity(rows.len());
     for (mut stored, found) in row::jobs(session, store, &rows).await?.into_iter().zip(&rows) {
         let of_schedule = || rank(stored.job.scheduled_at, stored.job.priority, store.ageing_step);
         let rank = row::get::<Option<i64>>(found, "rank")?.unwrap_or_else(of_schedule);
@@ -208,21 +216,14 @@ pub(crate) async fn reap(
         let Some(taken) = reap.take_back(&mut stored.job, cause, now) else {
             continue;
         };
-        let to = match stored.job.status {
-            JobStatus::Dead => Destination::Stopped {
-                status: JobStatus::Dead,
-                ended_at: now,
-            },
-            _ => Destination::Pending,
-        };
-        if matches!(to, Destination::Pending) && stored.job.scheduled_at <= now {
+        let is_due = stored.job.status == JobStatus::Pending && stored.job.scheduled_at <= now;
+        if is_due {
             swept.due.push((stored.type_id, rank));
         }
-        changes.push(Transition {
+        transitions.push(Transition {
             from: None,
             rank: Some(rank),
-            error: Some(taken.error),
-            ..Transition::of(&stored, to)
+            ..Transition::of_change(&stored, taken.change)
         });
         swept.jobs.push(ReapedJob {
             owner: taken.lease.owner,
@@ -231,6 +232,6 @@ pub(crate) async fn reap(
             job: stored.job,
         });
     }
-    store.apply(session, &changes, now).await?;
+    store.apply(session, &transitions, now).await?;
     Ok(swept)
 }

@@ -1,10 +1,10 @@
 //! Transactions of the caller's that see one moment for their whole life: REPEATABLE READ and SERIALIZABLE.
 //!
-//! The server refuses such a transaction the lock of a row that has changed since its snapshot, and everything that changes
-//! a chain changes the row that is the chain's lock. So what a verb does after it has locked is right, or it has failed with
-//! a conflict. What is left are answers for which there was nothing to lock: that something does not exist, is not the
-//! caller's, or is in the way. These are confirmed here, by locks on the rows that the snapshot shows, which are let go at
-//! once. An answer that the snapshot cannot give is a conflict, and the caller runs the transaction again.
+//! The server refuses such a transaction the lock of a row that has changed since its snapshot, and every transaction that
+//! changes a chain changes the row that is the chain's lock. So a verb that has locked its chains does what is right, or has
+//! failed with a conflict. The answers for which there was nothing to lock remain: that a job or chain does not exist, is not
+//! the caller's, or that a key or id is taken. This module confirms them, by locks on the rows that the snapshot shows, which
+//! are released at once. An answer that the snapshot cannot give is a conflict, and the caller runs the transaction again.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
-//! Moving a job from where it is to where it goes, for verbs that know the whole of it. The hot ones have statements of
-//! their own.
+//! Transitions: moves a job from one table to another, for verbs that have read the whole job. The hot verbs have statements
+//! of their own.
 
 use std::collections::BTreeMap;
 
 use queuert::adapter::rank;
+use queuert::adapter::rules::{Change, ErrorChange};
 use queuert::{AttemptError, ChainId, JobId, JobStatus, Payload, StateError, Timestamp};
 use uuid::Uuid;
 
@@ -13,11 +14,11 @@ use crate::statements::{Filling, text};
 use crate::store::{Store, integer};
 use crate::verbs::create::keys;
 
-/// What becomes of a job whose chain the caller has locked.
+/// The transition of a job whose chain the caller has locked.
 #[derive(Clone, Debug)]
 pub(crate) struct Transition {
     pub(crate) job: JobId,
-    /// Where its row is; `None` if it is nowhere yet, or was taken away already.
+    /// The table that has its row; `None` if no table has it yet, or its row was deleted already.
     pub(crate) from: Option<Table>,
     pub(crate) to: Destination,
     pub(crate) scheduled_at: Timestamp,
@@ -59,6 +60,38 @@ pub(crate) enum Destination {
 }
 
 impl Transition {
+    /// What a rule of the core has decided about a job.
+    pub(crate) fn of_change(stored: &StoredJob, change: Change) -> Self {
+        let ended_at = change.ended_at.unwrap_or(change.scheduled_at);
+        let to = match change.status {
+            // A blocked job that is settled from outside stays blocked.
+            JobStatus::Blocked => Destination::Blocked {
+                remaining: stored.remaining.unwrap_or_default(),
+            },
+            JobStatus::Pending | JobStatus::Running => Destination::Pending,
+            JobStatus::Completed => Destination::Completed {
+                ended_at,
+                is_final: !change.chain_open,
+                completed_by: change.completed_by.map(|worker| worker.as_str().to_owned()),
+                output: change.output,
+            },
+            status @ (JobStatus::Dead | JobStatus::Cancelled) => Destination::Stopped { status, ended_at },
+        };
+        Self {
+            scheduled_at: change.scheduled_at,
+            attempt: change.attempt,
+            settled_fence: change
+                .settled_fence
+                .map(|fence| fence.as_uuid())
+                .or(stored.settled_fence),
+            error: match change.error {
+                ErrorChange::Set(error) => Some(error),
+                ErrorChange::Keep | ErrorChange::Clear => None,
+            },
+            ..Self::of(stored, to)
+        }
+    }
+
     /// The job goes there, and is otherwise as it was, but for what the caller sets.
     pub(crate) fn of(stored: &StoredJob, to: Destination) -> Self {
         let job = &stored.job;
@@ -96,15 +129,15 @@ struct Rows {
 }
 
 impl Rows {
-    fn of<'a>(changes: impl Iterator<Item = &'a Transition>) -> Self {
+    fn of<'a>(transitions: impl Iterator<Item = &'a Transition>) -> Self {
         let mut rows = Self::default();
-        for change in changes {
-            rows.ids.push(change.job.as_uuid());
-            rows.scheduled_at.push(change.scheduled_at.as_micros());
-            rows.attempts.push(integer(change.attempt));
-            rows.claims.push(integer(change.claims));
-            rows.started_at.push(change.started_at.map(Timestamp::as_micros));
-            rows.settled_fences.push(change.settled_fence);
+        for transition in transitions {
+            rows.ids.push(transition.job.as_uuid());
+            rows.scheduled_at.push(transition.scheduled_at.as_micros());
+            rows.attempts.push(integer(transition.attempt));
+            rows.claims.push(integer(transition.claims));
+            rows.started_at.push(transition.started_at.map(Timestamp::as_micros));
+            rows.settled_fences.push(transition.settled_fence);
         }
         rows
     }
@@ -121,15 +154,19 @@ impl Rows {
 }
 
 impl Store {
-    /// Writes changes of jobs, each at most once. Due is what is scheduled not after `now`.
+    /// Writes transitions of jobs, each job at most once. A job is due if it is scheduled not after `now`.
     pub(crate) async fn apply(
         &self,
         session: &mut Session<'_>,
-        changes: &[Transition],
+        transitions: &[Transition],
         now: Timestamp,
     ) -> Result<(), StateError> {
-        self.leave(session, changes).await?;
-        let going = |table: Table| changes.iter().filter(move |change| change.table(now) == table);
+        self.leave(session, transitions).await?;
+        let going = |table: Table| {
+            transitions
+                .iter()
+                .filter(move |transition| transition.table(now) == table)
+        };
         for table in Table::ALL {
             let rows = Rows::of(going(table));
             if rows.ids.is_empty() {
@@ -145,19 +182,19 @@ impl Store {
         }
         self.store_failures(
             session,
-            changes
+            transitions
                 .iter()
-                .filter_map(|change| Some((change.job, change.error.as_ref()?))),
+                .filter_map(|transition| Some((transition.job, transition.error.as_ref()?))),
         )
         .await?;
-        self.change_keys(session, changes).await
+        self.change_keys(session, transitions).await
     }
 
-    async fn leave(&self, session: &mut Session<'_>, changes: &[Transition]) -> Result<(), StateError> {
+    async fn leave(&self, session: &mut Session<'_>, transitions: &[Transition]) -> Result<(), StateError> {
         let mut leaving: BTreeMap<Table, Vec<Uuid>> = BTreeMap::new();
-        for change in changes {
-            if let Some(table) = change.from {
-                leaving.entry(table).or_default().push(change.job.as_uuid());
+        for transition in transitions {
+            if let Some(table) = transition.from {
+                leaving.entry(table).or_default().push(transition.job.as_uuid());
             }
         }
         for (table, ids) in leaving {
@@ -171,18 +208,18 @@ impl Store {
         &self,
         table: Table,
         rows: Rows,
-        changes: impl Iterator<Item = &'a Transition>,
+        transitions: impl Iterator<Item = &'a Transition>,
     ) -> crate::connection::session::Query {
         let (mut types, mut priorities, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
         let (mut remaining, mut ranks, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-        for change in changes {
-            types.push(change.type_id);
-            priorities.push(change.priority);
-            awaited.push(change.awaited);
-            kept.push(change.rank);
-            let of_schedule = || rank(change.scheduled_at, change.priority, self.ageing_step);
-            ranks.push(change.rank.unwrap_or_else(of_schedule));
-            if let Destination::Blocked { remaining: edges } = change.to {
+        for transition in transitions {
+            types.push(transition.type_id);
+            priorities.push(transition.priority);
+            awaited.push(transition.awaited);
+            kept.push(transition.rank);
+            let of_schedule = || rank(transition.scheduled_at, transition.priority, self.ageing_step);
+            ranks.push(transition.rank.unwrap_or_else(of_schedule));
+            if let Destination::Blocked { remaining: edges } = transition.to {
                 remaining.push(edges);
             }
         }
@@ -203,15 +240,15 @@ impl Store {
         &self,
         table: Table,
         rows: Rows,
-        changes: impl Iterator<Item = &'a Transition>,
+        transitions: impl Iterator<Item = &'a Transition>,
     ) -> crate::connection::session::Query {
         let (mut ends, mut chain_times, mut chain_types) = (Vec::new(), Vec::new(), Vec::new());
         let (mut awaited, mut statuses, mut types) = (Vec::new(), Vec::new(), Vec::new());
         let (mut finals, mut workers, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
-        for change in changes {
-            chain_times.push(change.chain_created_at.as_micros());
-            chain_types.push(change.chain_type_id);
-            match &change.to {
+        for transition in transitions {
+            chain_times.push(transition.chain_created_at.as_micros());
+            chain_types.push(transition.chain_type_id);
+            match &transition.to {
                 Destination::Completed {
                     ended_at,
                     is_final,
@@ -225,8 +262,8 @@ impl Store {
                 }
                 Destination::Stopped { status, ended_at } => {
                     ends.push(ended_at.as_micros());
-                    awaited.push(change.awaited);
-                    types.push(change.type_id);
+                    awaited.push(transition.awaited);
+                    types.push(transition.type_id);
                     statuses.push(i16::try_from(status_number(*status)).unwrap_or_default());
                 }
                 Destination::Pending | Destination::Blocked { .. } => {}
@@ -275,16 +312,16 @@ impl Store {
         session.execute(insert).await
     }
 
-    /// The keys of chains that end are free, those of chains that go on again are taken.
-    async fn change_keys(&self, session: &mut Session<'_>, changes: &[Transition]) -> Result<(), StateError> {
+    /// Frees the keys of chains that end, and takes the keys of chains that go on again.
+    async fn change_keys(&self, session: &mut Session<'_>, transitions: &[Transition]) -> Result<(), StateError> {
         let (mut closed, mut opened) = (Vec::new(), Vec::new());
-        for change in changes.iter().filter(|change| change.keyed) {
-            match &change.to {
+        for transition in transitions.iter().filter(|transition| transition.keyed) {
+            match &transition.to {
                 Destination::Completed { is_final: true, .. } | Destination::Stopped { .. } => {
-                    closed.push(change.chain.as_uuid());
+                    closed.push(transition.chain.as_uuid());
                 }
-                Destination::Pending | Destination::Blocked { .. } if change.from == Some(Table::Stopped) => {
-                    opened.push(change.chain.as_uuid());
+                Destination::Pending | Destination::Blocked { .. } if transition.from == Some(Table::Stopped) => {
+                    opened.push(transition.chain.as_uuid());
                 }
                 _ => {}
             }

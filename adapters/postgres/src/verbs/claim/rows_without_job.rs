@@ -1,4 +1,4 @@
-//! Rows of `ready` without a job, which claims have come upon and taken away.
+//! Rows of `ready` without a job, which claims have met and deleted.
 
 use queuert::__task::Lock;
 use uuid::Uuid;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 /// How many ids are named.
 const NAMED: usize = 5;
 
-/// What the next upkeep of this process tells of.
+/// What the next upkeep of this process reports.
 #[derive(Debug, Default)]
 pub(crate) struct RowsWithoutJob(Lock<(usize, Vec<Uuid>)>);
 

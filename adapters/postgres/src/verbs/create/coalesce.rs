@@ -1,11 +1,11 @@
-//! Starts that come while another one is on its way, gathered into one statement.
+//! Gathers starts that come while another one is under way into one statement.
 //!
-//! Many tasks of a process that start a chain each would take a connection, a statement and a commit each. Here the first
-//! goes at once, inside its caller's own future. A start that comes before the first is done makes a task, which waits for
-//! the first and then sends everything that has come meanwhile in one statement. A start that is alone waits for nothing.
+//! Many tasks of a process that start a chain each would need a connection, a statement and a commit each. Here the first
+//! start goes at once, inside its caller's own future. A start that comes before the first is done makes a task, which waits
+//! for the first and then sends all starts that have come meanwhile in one statement. A start that is alone waits for nothing.
 //!
-//! No start depends on the future of another caller: the task gives the first a moment only, because its caller may have
-//! polled it once and kept it. Each runtime has a line of its own, because a runtime that nobody drives polls no task.
+//! No start depends on the future of another caller: the task waits for the first start for a moment only, because its caller
+//! may have polled it once and kept it. Each runtime has a queue of its own, because a runtime that stands still polls no task.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,42 +21,42 @@ use crate::error::copy;
 use crate::state::Inner;
 use crate::verbs::create::LockWait;
 
-/// The most chains of one call that waits for others; a larger one has little to gain from company.
-const SMALL: usize = 100;
+/// The most chains of one call that waits for others; a larger call gains little from sharing a statement.
+const LARGEST_CALL: usize = 100;
 
 /// The most chains in one statement.
-const BATCH: usize = 1_000;
+const LARGEST_BATCH: usize = 1_000;
 
-/// The most bytes of inputs in one statement, unless it is for one call. Large inputs gain nothing from company, and a message
-/// that is too large for the server would fail all of them.
-const BYTES: usize = 4 << 20;
+/// The most bytes of inputs in one statement, unless it is for one call. Large inputs gain nothing from sharing a statement, and
+/// a message that is too large for the server would fail all of them.
+const MOST_BYTES: usize = 4 << 20;
 
-/// How long the others wait for the first. A statement that takes longer runs beside theirs.
-const FIRST: Duration = Duration::from_millis(50);
+/// How long the other starts wait for the first one. A statement that takes longer runs beside theirs.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// The lines of the runtimes on which starts are on their way.
+/// The starts of all runtimes.
 #[derive(Debug, Default)]
-pub(crate) struct Starts(Lock<Lines>);
+pub(crate) struct Coalescer(Lock<Queues>);
 
 #[derive(Debug, Default)]
-struct Lines {
-    by_runtime: HashMap<Id, Line>,
+struct Queues {
+    by_runtime: HashMap<Id, Queue>,
     last_turn: u64,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct Queue {
     /// The start that is under way in its caller's future.
     first: Option<First>,
     waiting: VecDeque<Start>,
-    /// Whether a task sends what waits.
-    served: bool,
+    /// Whether a task sends the waiting starts.
+    has_task: bool,
 }
 
 #[derive(Debug)]
 struct First {
     turn: u64,
-    /// For the task.
+    /// Tells the task that the start is done.
     done: Option<oneshot::Sender<()>>,
 }
 
@@ -67,7 +67,7 @@ struct Start {
 }
 
 impl Start {
-    /// How large its inputs are.
+    /// How large its inputs are, in bytes.
     fn bytes(&self) -> usize {
         self.chains.iter().map(|chain| chain.job.input.as_str().len()).sum()
     }
@@ -76,75 +76,75 @@ impl Start {
 /// The answer to a start that has waited.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// It went along with others.
-    Together(Result<Vec<CreatedChain>, StateError>),
-    /// It has to go by itself. Nothing has been written.
-    Alone,
+    /// It was sent together with others.
+    Sent(Result<Vec<CreatedChain>, StateError>),
+    /// Its caller has to send it. Nothing has been written.
+    SendAlone,
 }
 
-/// How a start goes.
-pub(crate) enum Way {
-    /// At once; the turn is kept until it is done.
+/// How a start is sent.
+pub(crate) enum Route {
+    /// At once. The turn is kept until it is done.
     First(Turn),
-    /// At once, whatever others do.
-    Beside,
-    /// With others. Without an answer, it has to go by itself, and nothing has been written.
-    Later(oneshot::Receiver<Answer>),
+    /// At once, whatever other starts do.
+    Alone,
+    /// Together with others, by the task. Without an answer its caller has to send it, and nothing has been written.
+    Wait(oneshot::Receiver<Answer>),
 }
 
-impl Starts {
-    fn lock(&self) -> LockGuard<'_, Lines> {
+impl Coalescer {
+    fn lock(&self) -> LockGuard<'_, Queues> {
         self.0.lock()
     }
 }
 
-/// How to start these chains, which have neither keys nor blockers. A future that waits and is dropped leaves nothing
-/// behind, or all of its chains.
-pub(crate) fn way(inner: &Arc<Inner>, chains: &[NewChain]) -> Way {
-    // Without a runtime there is nothing that could send for others.
-    let (false, Ok(runtime)) = (chains.len() > SMALL, Handle::try_current()) else {
-        return Way::Beside;
+/// How to send the start of these chains, which have neither keys nor blockers. A future that waits and is dropped has started
+/// none of its chains, or all of them.
+pub(crate) fn route(inner: &Arc<Inner>, chains: &[NewChain]) -> Route {
+    // Without a runtime there is no task that could send.
+    let (false, Ok(runtime)) = (chains.len() > LARGEST_CALL, Handle::try_current()) else {
+        return Route::Alone;
     };
     let id = runtime.id();
     let (reply, answer) = oneshot::channel();
     let first_done = {
-        let mut lines = inner.starts.lock();
-        let turn = lines.last_turn + 1;
-        let line = lines.by_runtime.entry(id).or_default();
-        if line.first.is_none() && !line.served {
-            line.first = Some(First { turn, done: None });
-            lines.last_turn = turn;
-            return Way::First(Turn {
+        let mut queues = inner.coalescer.lock();
+        let turn = queues.last_turn + 1;
+        let queue = queues.by_runtime.entry(id).or_default();
+        if queue.first.is_none() && !queue.has_task {
+            queue.first = Some(First { turn, done: None });
+            queues.last_turn = turn;
+            return Route::First(Turn {
                 inner: Arc::clone(inner),
                 runtime: id,
                 number: turn,
             });
         }
-        line.waiting.push_back(Start {
+        queue.waiting.push_back(Start {
             chains: chains.to_vec(),
             reply,
         });
-        if line.served {
-            return Way::Later(answer);
+        if queue.has_task {
+            return Route::Wait(answer);
         }
-        line.served = true;
+        queue.has_task = true;
         let (done, first_done) = oneshot::channel();
-        if let Some(first) = &mut line.first {
+        if let Some(first) = &mut queue.first {
             first.done = Some(done);
         }
         first_done
     };
-    let server = Server {
+    let server = SendTask {
         inner: Arc::clone(inner),
         runtime: id,
         done: false,
     };
     // Not under the lock: a runtime that is ending drops the task right here, and that takes the lock.
-    spawn_on(&runtime, server.serve(first_done));
-    Way::Later(answer)
+    spawn_on(&runtime, server.run_until_empty(first_done));
+    Route::Wait(answer)
 }
 
-/// The first of a line. Dropped, it lets those go on that wait.
+/// The turn of the first start of a queue. Its drop lets the waiting starts go on.
 pub(crate) struct Turn {
     inner: Arc<Inner>,
     runtime: Id,
@@ -153,47 +153,47 @@ pub(crate) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut lines = self.inner.starts.lock();
-        let Some(line) = lines.by_runtime.get_mut(&self.runtime) else {
+        let mut queues = self.inner.coalescer.lock();
+        let Some(queue) = queues.by_runtime.get_mut(&self.runtime) else {
             return;
         };
-        // The others may have gone on without it, and another start may be the first by now.
-        let first = line.first.take_if(|first| first.turn == self.number);
-        if line.first.is_none() && !line.served {
-            lines.by_runtime.remove(&self.runtime);
+        // The task may have gone on without it, and another start may be the first by now.
+        let first = queue.first.take_if(|first| first.turn == self.number);
+        if queue.first.is_none() && !queue.has_task {
+            queues.by_runtime.remove(&self.runtime);
         }
-        drop(lines);
+        drop(queues);
         if let Some(done) = first.and_then(|first| first.done) {
-            // The task may have gone with its runtime.
+            // The task may have ended with its runtime.
             let _ = done.send(());
         }
     }
 }
 
-/// The task that sends the starts that wait. Dropped with its runtime, it lets each of these starts be sent by its own caller.
-struct Server {
+/// The task that sends the waiting starts. If it is dropped with its runtime, the caller of each of these starts sends it.
+struct SendTask {
     inner: Arc<Inner>,
     runtime: Id,
     done: bool,
 }
 
-impl Drop for Server {
+impl Drop for SendTask {
     fn drop(&mut self) {
         if self.done {
             return;
         }
-        let left = self.inner.starts.lock().by_runtime.remove(&self.runtime);
-        // Not under the lock: it wakes those that wait.
+        let left = self.inner.coalescer.lock().by_runtime.remove(&self.runtime);
+        // Not under the lock: it wakes the callers.
         drop(left);
     }
 }
 
-impl Server {
-    /// Starts what waits until nothing does.
-    async fn serve(mut self, first_done: oneshot::Receiver<()>) {
-        let _ = tokio::time::timeout(FIRST, first_done).await;
+impl SendTask {
+    /// Coalescer what waits until nothing does.
+    async fn run_until_empty(mut self, first_done: oneshot::Receiver<()>) {
+        let _ = tokio::time::timeout(FIRST_WAIT, first_done).await;
         loop {
-            // Callers that were answered just now, and are about to start more, do so first.
+            // Callers that were answered just now, and are about to start more, go first.
             tokio::task::yield_now().await;
             let Some(batch) = self.next_batch() else {
                 return;
@@ -203,14 +203,14 @@ impl Server {
     }
 
     fn next_batch(&mut self) -> Option<Batch> {
-        let mut lines = self.inner.starts.lock();
-        let line = lines.by_runtime.get_mut(&self.runtime)?;
+        let mut queues = self.inner.coalescer.lock();
+        let queue = queues.by_runtime.get_mut(&self.runtime)?;
         let mut batch = Vec::new();
         let (mut size, mut bytes) = (0, 0);
         let fits = |start: &Start, size: usize, bytes: usize| {
-            size == 0 || (size + start.chains.len() <= BATCH && bytes + start.bytes() <= BYTES)
+            size == 0 || (size + start.chains.len() <= LARGEST_BATCH && bytes + start.bytes() <= MOST_BYTES)
         };
-        while let Some(start) = line.waiting.pop_front_if(|start| fits(start, size, bytes)) {
+        while let Some(start) = queue.waiting.pop_front_if(|start| fits(start, size, bytes)) {
             if !start.reply.is_closed() {
                 size += start.chains.len();
                 bytes += start.bytes();
@@ -218,8 +218,8 @@ impl Server {
             }
         }
         if batch.is_empty() {
-            // A first that has not come back does not count any more: the next start is the first.
-            lines.by_runtime.remove(&self.runtime);
+            // A first start that is not done does not count any more: the next start is the first.
+            queues.by_runtime.remove(&self.runtime);
             self.done = true;
             return None;
         }
@@ -235,38 +235,38 @@ impl Server {
                 for start in batch {
                     let rest = created.split_off(start.chains.len());
                     let own = std::mem::replace(&mut created, rest);
-                    let _ = start.reply.send(Answer::Together(Ok(own)));
+                    let _ = start.reply.send(Answer::Sent(Ok(own)));
                 }
             }
-            // It may have happened, so nobody may try again.
+            // The starts may have been written, so no caller may send its start again.
             Err(error) if error.kind() == StateErrorKind::Transient => {
                 for start in batch {
-                    let _ = start.reply.send(Answer::Together(Err(copy(&error))));
+                    let _ = start.reply.send(Answer::Sent(Err(copy(&error))));
                 }
             }
-            // One of them is at fault, or has to wait for the lock of another transaction, and does so by itself.
+            // One of them is at fault, or has to wait for a lock of another transaction. Each caller sends its own start.
             Ok(None) | Err(_) => {
                 for start in batch {
-                    let _ = start.reply.send(Answer::Alone);
+                    let _ = start.reply.send(Answer::SendAlone);
                 }
             }
         }
     }
 }
 
-/// Starts that are on their way in one statement.
+/// Coalescer that are on their way in one statement.
 struct Batch(Vec<Start>);
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // The runtime ends while the statement is under way: it may have happened.
+        // The runtime ends while the statement is under way: the starts may have been written.
         for start in self.0.drain(..) {
             let ended = StateError::new(
                 StateErrorKind::Transient,
                 "the runtime ended while the chains were started; they exist all, or none of them does: \
                  look with `get_chain`, or start them again with a deduplication key",
             );
-            let _ = start.reply.send(Answer::Together(Err(ended)));
+            let _ = start.reply.send(Answer::Sent(Err(ended)));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Deduplication keys. A starter and a retry lock the row of a key first and look then, and what opens a chain with the key
-//! changes that row. A unique index allows one open chain per key, whatever its starter saw.
+//! Deduplication keys. A start or a retry first locks the row of a key and then looks for open chains, and a transaction that
+//! opens a chain with the key changes that row. A unique index allows one open chain per key, whatever its starter saw.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,25 +18,25 @@ use crate::verbs::snapshot;
 /// A type's number and a key.
 pub(crate) type Key = (i32, String);
 
-/// What was found out about the keys of a call. They stay locked until the transaction ends.
+/// The keys of a call. They stay locked until the transaction ends.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     /// For items with a key, by place: the newest chain in the store that counts.
     pub(crate) duplicates: HashMap<usize, CreatedChain>,
-    /// The keys whose rows were made by this call, so that nobody can have seen them.
+    /// The keys whose rows this call has inserted, so that no other transaction can have seen them.
     fresh: HashSet<Key>,
 }
 
-/// The chains that each item leaves out, as one list for all items, and where the part of each item is: a search through the
-/// whole list for each item would cost their product.
+/// The chains that each item excludes, as one list for all items, and where the part of each item is: a search through the whole
+/// list for each item would cost their product.
 #[derive(Debug, Default)]
-struct LeftOut {
+struct Excluded {
     chains: Vec<Uuid>,
     from: Vec<i32>,
     to: Vec<i32>,
 }
 
-impl LeftOut {
+impl Excluded {
     /// Adds the list of the next item.
     fn push(&mut self, chains: &[ChainId]) {
         self.from.push(integer(self.chains.len() + 1));
@@ -73,15 +73,15 @@ pub(crate) async fn find_duplicates(
     }
     let (now, frozen) = snapshot::now(session, store).await?;
     let (mut types, mut texts, mut since) = (Vec::new(), Vec::new(), Vec::new());
-    let mut left_out = LeftOut::default();
+    let mut excluded = Excluded::default();
     for (place, wanted) in &places {
         types.push(store.type_id(&chains[*place].job.type_name));
         texts.push(wanted.key.clone());
         since.push(wanted.scope.ended_since(now).map(Timestamp::as_micros));
-        left_out.push(&wanted.except);
+        excluded.push(&wanted.except);
     }
     let search = query(&store.sql.duplicates).bind(types).bind(texts).bind(since);
-    for found in session.fetch(left_out.bind(search)).await? {
+    for found in session.fetch(excluded.bind(search)).await? {
         let number = usize::try_from(row::get::<i64>(&found, "place")?).unwrap_or_default();
         let status = row::status(row::get(&found, "status")?);
         if let (Some((place, _)), Some(status)) = (places.get(number.wrapping_sub(1)), status) {
@@ -119,8 +119,8 @@ pub(crate) async fn take(
     keys: &Keys,
     now: Timestamp,
 ) -> Result<(), StateError> {
-    let (mut types, mut chains, mut texts, mut known) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut beside, mut left_out) = (Vec::new(), LeftOut::default());
+    let (mut types, mut chains, mut texts, mut existed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut beside, mut excluded) = (Vec::new(), Excluded::default());
     let mut started: HashMap<ChainId, (&TypeName, &str)> = HashMap::new();
     for row in rows {
         let Some(wanted) = row.deduplication else {
@@ -130,11 +130,11 @@ pub(crate) async fn take(
         beside.push(wanted.except.iter().any(|chain| started.get(chain) == Some(&own)));
         started.insert(row.chain, own);
         let key = (store.type_id(&row.job.type_name), wanted.key.clone());
-        known.push(!keys.fresh.contains(&key));
+        existed.push(!keys.fresh.contains(&key));
         types.push(key.0);
         texts.push(key.1);
         chains.push(row.chain.as_uuid());
-        left_out.push(&wanted.except);
+        excluded.push(&wanted.except);
     }
     if chains.is_empty() {
         return Ok(());
@@ -144,9 +144,9 @@ pub(crate) async fn take(
         .bind(types)
         .bind(chains.clone())
         .bind(texts)
-        .bind(known)
+        .bind(existed)
         .bind(beside);
-    let take = left_out.bind(take);
+    let take = excluded.bind(take);
     let taken = session.fetch(take).await?;
     all_taken(&chains, &taken)
 }
@@ -159,7 +159,7 @@ pub(crate) async fn retake(session: &mut Session<'_>, store: &Store, chains: Vec
     all_taken(&chains, &taken)
 }
 
-/// The index has the last word.
+/// Checks that all chains have their keys: the unique index decides.
 fn all_taken(chains: &[Uuid], taken: &[PgRow]) -> Result<(), StateError> {
     if taken.len() == chains.len() {
         return Ok(());
@@ -170,7 +170,7 @@ fn all_taken(chains: &[Uuid], taken: &[PgRow]) -> Result<(), StateError> {
     ))
 }
 
-/// Locks the deduplication keys with which the chains were started, so that nobody opens another chain with one of them.
+/// Locks the deduplication keys with which the chains were started, so that no other transaction opens a chain with one of them.
 pub(crate) async fn lock_of(
     session: &mut Session<'_>,
     store: &Store,

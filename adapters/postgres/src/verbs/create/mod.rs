@@ -6,14 +6,13 @@ pub(crate) mod keys;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use queuert::adapter::rules::KeysOfCall;
+use queuert::adapter::rules::{self, PlannedStart};
 use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
 use queuert::{ChainId, Deduplication, JobId, JobStatus, Schedule, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::connection::session::{Query, Session, query};
 use crate::error::{corrupt, is_unique_violation, translate};
-use crate::locks::Locked;
 use crate::locks::scope::{Scope, lock};
 use crate::row;
 use crate::statements::{Filling, text};
@@ -21,7 +20,7 @@ use crate::store::{Store, integer};
 use crate::type_ids::Expected;
 use crate::verbs::transition::{Destination, Transition};
 
-/// Whether nothing has to be looked at before the chains are written.
+/// Whether the chains can be written without looking at other chains or keys first.
 pub(crate) fn is_simple(chains: &[NewChain]) -> bool {
     chains
         .iter()
@@ -57,7 +56,7 @@ impl LockWait {
     }
 }
 
-/// What chains have in common that differ in nothing but their inputs.
+/// The first job of chains that differ in nothing but their inputs; `None` if they differ in more.
 fn alike(chains: &[NewChain]) -> Option<&NewJob> {
     let first = &chains.first()?.job;
     let like_first = |NewChain { job, .. }: &NewChain| {
@@ -86,7 +85,7 @@ pub(crate) async fn create_simply(
         };
         match session.try_execute(insert).await {
             Ok(0) if !expected.names.is_empty() => {
-                // Once they are there, nothing is left to check: the caller's snapshot may be too old to see them.
+                // Once the types exist, nothing is left to check: the caller's snapshot may be too old to see them.
                 store.intern_again(std::mem::take(&mut expected)).await?;
             }
             Ok(_) => break,
@@ -153,13 +152,14 @@ fn bind_simple(
         .bind(traces)
         .bind(inputs)
         .bind(store.step());
-    Ok(match all_now {
-        true => insert,
-        false => insert.bind(times).bind(delays),
+    Ok(if all_now {
+        insert
+    } else {
+        insert.bind(times).bind(delays)
     })
 }
 
-/// Refuses a text that Postgres cannot keep before it spoils a transaction.
+/// Refuses a text that Postgres cannot keep, before it fails the transaction.
 pub(crate) fn writable(text: Option<&str>, job: JobId) -> Result<Option<&str>, StateError> {
     match text {
         Some(text) if text.contains('\0') => Err(corrupt(format!(
@@ -190,7 +190,23 @@ pub(crate) struct NewRow<'a> {
     pub(crate) remaining: i32,
 }
 
-impl NewRow<'_> {
+impl<'a> NewRow<'a> {
+    /// The first job of a chain.
+    fn of_start(start: &PlannedStart<'a>) -> Self {
+        let PlannedStart { chain, .. } = start;
+        Self {
+            job: &chain.job,
+            chain: chain.job.id.as_chain(),
+            chain_type_id: None,
+            chain_index: 0,
+            chain_created_at: None,
+            deduplication: chain.deduplication.as_ref(),
+            keyed: chain.deduplication.is_some(),
+            awaited: start.awaited,
+            remaining: integer(start.open_blockers),
+        }
+    }
+
     /// The number of its chain's type.
     fn chain_type(&self, store: &Store) -> i32 {
         self.chain_type_id.unwrap_or_else(|| store.type_id(&self.job.type_name))
@@ -233,81 +249,28 @@ pub(crate) async fn create(
     if let Some(chain) = locked.damaged.keys().min() {
         return Ok(Err(Refusal::Damaged(*chain)));
     }
-    let plan = plan(chains, duplicates, &locked);
-    if let Some(refusal) = plan.refusal {
-        // An earlier item, or this very one, may be refused for its id; that comes first.
-        let taken = taken_id(session, store, &chains[..plan.created.len() + 1], duplicates).await?;
-        return Ok(Err(taken.unwrap_or(refusal)));
+    let plan = rules::plan_starts(
+        chains,
+        |place| duplicates.get(&place).cloned(),
+        |chain| locked.status(&chain),
+    );
+    if plan.refusal(|_| false).is_some() {
+        // An earlier item, or the refused one itself, may be refused for its id, which comes first.
+        let taken = taken(session, store, plan.ids().iter().copied()).await?;
+        if let Some(refusal) = plan.refusal(|id| taken.contains(&id)) {
+            return Ok(Err(refusal));
+        }
     }
-    if plan.rows.is_empty() {
+    if plan.starts.is_empty() {
         return Ok(Ok(plan.created));
     }
-    match write(session, store, &plan.rows).await? {
+    let rows: Vec<NewRow<'_>> = plan.starts.iter().map(NewRow::of_start).collect();
+    match write(session, store, &rows).await? {
         Err(refusal) => return Ok(Err(refusal)),
-        Ok(now) => keys::take(session, store, &plan.rows, &keys, now).await?,
+        Ok(now) => keys::take(session, store, &rows, &keys, now).await?,
     }
     store.mark_awaited(session, locked.latest.values()).await?;
     Ok(Ok(plan.created))
-}
-
-/// What is to be written.
-struct Plan<'a> {
-    created: Vec<CreatedChain>,
-    rows: Vec<NewRow<'a>>,
-    /// Why the item after the last created one cannot be.
-    refusal: Option<Refusal>,
-}
-
-fn plan<'a>(chains: &'a [NewChain], duplicates: &HashMap<usize, CreatedChain>, locked: &Locked) -> Plan<'a> {
-    let mut plan = Plan {
-        created: Vec::with_capacity(chains.len()),
-        rows: Vec::with_capacity(chains.len()),
-        refusal: None,
-    };
-    let mut fresh: HashMap<ChainId, usize> = HashMap::new();
-    let mut keys = KeysOfCall::new();
-    for (place, chain) in chains.iter().enumerate() {
-        let job = &chain.job;
-        if let Some(found) = keys.find(chain).or_else(|| duplicates.get(&place).cloned()) {
-            plan.created.push(found);
-            continue;
-        }
-        let exists = |chain: &ChainId| fresh.contains_key(chain) || locked.latest.contains_key(chain);
-        if let Some(missing) = job.blockers.iter().find(|chain| !exists(chain)) {
-            plan.refusal = Some(Refusal::BlockerNotFound {
-                job: job.id,
-                chain: *missing,
-            });
-            return plan;
-        }
-        let open = |chain: &&ChainId| locked.status(chain) != Some(JobStatus::Completed);
-        for blocker in &job.blockers {
-            if let Some(row) = fresh.get(blocker) {
-                plan.rows[*row].awaited = true;
-            }
-        }
-        let id = job.id.as_chain();
-        let row = NewRow {
-            job,
-            chain: id,
-            chain_type_id: None,
-            chain_index: 0,
-            chain_created_at: None,
-            deduplication: chain.deduplication.as_ref(),
-            keyed: chain.deduplication.is_some(),
-            awaited: false,
-            remaining: integer(job.blockers.iter().filter(open).count()),
-        };
-        fresh.insert(id, plan.rows.len());
-        keys.created(chain, row.status());
-        plan.created.push(CreatedChain {
-            id,
-            status: row.status(),
-            deduplicated: false,
-        });
-        plan.rows.push(row);
-    }
-    plan
 }
 
 /// Writes new jobs with their edges, or says whose id is taken and leaves nothing behind. Returns the time of creation.
@@ -319,16 +282,9 @@ pub(crate) async fn write(
     store
         .check_types(session, rows.iter().map(|row| &row.job.type_name))
         .await?;
-    let mut seen = HashSet::new();
-    if let Some(twice) = rows.iter().find(|row| !seen.insert(row.job.id)) {
-        // A store that had the id before would refuse the first of the two, or another one before it.
-        let taken = taken(session, store, rows.iter().map(|row| row.job.id)).await?;
-        let first = rows.iter().find(|row| taken.contains(&row.job.id)).unwrap_or(twice);
-        return Ok(Err(Refusal::IdTaken(first.job.id)));
-    }
     let inserted: HashMap<Uuid, i64> = insert_jobs(session, store, rows).await?;
     if let Some(taken) = rows.iter().find(|row| !inserted.contains_key(&row.job.id.as_uuid())) {
-        // Nobody has seen the others, and the caller's transaction goes on without them.
+        // No other transaction has seen the others, and the caller's transaction goes on without them.
         let inserted: Vec<Uuid> = inserted.into_keys().collect();
         session.execute(query(&store.sql.delete_jobs).bind(inserted)).await?;
         return Ok(Err(Refusal::IdTaken(taken.job.id)));
@@ -336,9 +292,9 @@ pub(crate) async fn write(
     let now = inserted.values().next().copied();
     let now = now.ok_or_else(|| corrupt("no jobs were given to be written"))?;
     let now = Timestamp::from_micros(now);
-    let mut changes = Vec::with_capacity(rows.len());
+    let mut transitions = Vec::with_capacity(rows.len());
     for row in rows {
-        changes.push(Transition {
+        transitions.push(Transition {
             job: row.job.id,
             from: None,
             to: match row.remaining {
@@ -361,12 +317,12 @@ pub(crate) async fn write(
             error: None,
         });
     }
-    store.apply(session, &changes, now).await?;
+    store.apply(session, &transitions, now).await?;
     insert_edges(session, store, rows).await?;
     Ok(Ok(now))
 }
 
-/// Writes the rows of `job`, and returns those that were written with the time of their creation.
+/// Writes the rows of `job`, and returns the jobs that were written with the time of their creation.
 async fn insert_jobs(
     session: &mut Session<'_>,
     store: &Store,
@@ -429,21 +385,7 @@ async fn insert_edges(session: &mut Session<'_>, store: &Store, rows: &[NewRow<'
     session.execute(insert).await
 }
 
-/// The first item to be created whose id exists, or is given twice.
-async fn taken_id(
-    session: &mut Session<'_>,
-    store: &Store,
-    chains: &[NewChain],
-    duplicates: &HashMap<usize, CreatedChain>,
-) -> Result<Option<Refusal>, StateError> {
-    let new = |(place, chain): (usize, &NewChain)| (!duplicates.contains_key(&place)).then_some(chain.job.id);
-    let ids: Vec<JobId> = chains.iter().enumerate().filter_map(new).collect();
-    let mut taken = taken(session, store, ids.iter().copied()).await?;
-    let first = ids.into_iter().find(|id| !taken.insert(*id));
-    Ok(first.map(Refusal::IdTaken))
-}
-
-/// Those of the ids that exist.
+/// The ids that jobs have, of those given.
 pub(crate) async fn taken(
     session: &mut Session<'_>,
     store: &Store,

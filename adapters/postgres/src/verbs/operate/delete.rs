@@ -26,9 +26,10 @@ pub(crate) async fn delete(
     store: &Store,
     delete: &DeleteChains,
 ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
-    let scope = match delete.cascade {
-        true => Scope::Cascade(&delete.chains),
-        false => Scope::Chains(&delete.chains),
+    let scope = if delete.cascade {
+        Scope::Cascade(&delete.chains)
+    } else {
+        Scope::Chains(&delete.chains)
     };
     let (mut chains, locked) = lock(session, store, scope).await?;
     let found = |chain: &ChainId| locked.latest.contains_key(chain) || locked.damaged.contains_key(chain);
@@ -53,7 +54,7 @@ pub(crate) async fn delete(
     Ok(Ok(stopped.collect()))
 }
 
-/// Deletes chains that are locked and to which nobody refers.
+/// Deletes chains that are locked and to which no job refers.
 pub(crate) async fn erase(
     session: &mut Session<'_>,
     store: &Store,

@@ -3,19 +3,20 @@
 
 pub(crate) mod delete;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use queuert::adapter::rules::{self, JobHead, KeysOfRetry};
 use queuert::adapter::{Refusal, StoppedChain};
-use queuert::{ChainId, JobId, JobRecord, JobStatus, StateError};
+use queuert::{ChainId, JobId, JobRecord, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
 use crate::connection::session::{Session, query};
 use crate::locks::scope::{Scope, chains_of, lock};
 use crate::row::{self, StoredJob, Table};
 use crate::store::Store;
-use crate::verbs::create::keys::{self, Key};
+use crate::verbs::create::keys;
 use crate::verbs::query::chains_by_id;
-use crate::verbs::transition::{Destination, Transition};
+use crate::verbs::transition::Transition;
 
 pub(crate) use crate::verbs::operate::delete::delete;
 
@@ -27,34 +28,40 @@ pub(crate) async fn trigger(
     let chain_of = chains_of(session, store, jobs).await?;
     let chains: Vec<ChainId> = chain_of.values().copied().collect();
     let (_, mut locked) = lock(session, store, Scope::Chains(&chains)).await?;
+    let now = locked.now.unwrap_or(Timestamp::from_micros(0));
     for id in jobs {
         if let Some(chain) = chain_of.get(id).filter(|chain| locked.damaged.contains_key(chain)) {
             return Ok(Err(Refusal::Damaged(*chain)));
         }
-        // What is not the latest job of its chain has been continued.
-        let status = match chain_of.get(id).and_then(|chain| locked.latest.get(chain)) {
-            None => return Ok(Err(Refusal::JobNotFound(*id))),
-            Some(stored) if stored.job.id != *id => JobStatus::Completed,
-            Some(stored) => stored.job.status,
-        };
-        if status != JobStatus::Pending {
-            return Ok(Err(Refusal::NotPending(*id, status)));
+        let latest = chain_of.get(id).and_then(|chain| locked.latest.get(chain));
+        let head = latest.map(|stored| {
+            if stored.job.id == *id {
+                return stored.head();
+            }
+            // A job that is not the latest of its chain has been continued.
+            JobHead {
+                status: JobStatus::Completed,
+                ..stored.head()
+            }
+        });
+        if let Err(refusal) = rules::trigger(*id, head.as_ref(), now) {
+            return Ok(Err(refusal));
         }
     }
-    let Some(now) = locked.now else {
-        return Ok(Ok(Vec::new()));
-    };
-    // One that is due already keeps the place that it has waited for.
-    let mut changes = Vec::new();
+    // A job that is due already keeps its place in the queue.
     let ranks = kept_ranks(session, store, locked.latest.values()).await?;
+    let mut transitions = Vec::new();
     for stored in locked.latest.values_mut().filter(|stored| stored.table == Table::Later) {
-        stored.job.scheduled_at = stored.job.scheduled_at.min(now);
-        changes.push(Transition {
+        let Ok(change) = rules::trigger(stored.job.id, Some(&stored.head()), now) else {
+            continue;
+        };
+        transitions.push(Transition {
             rank: ranks.get(&stored.job.id).copied(),
-            ..Transition::of(stored, Destination::Pending)
+            ..Transition::of_change(stored, change.clone())
         });
+        change.apply(&mut stored.job);
     }
-    store.apply(session, &changes, now).await?;
+    store.apply(session, &transitions, now).await?;
     let triggered = jobs.iter().filter_map(|id| locked.latest.get(chain_of.get(id)?));
     Ok(Ok(triggered.map(|stored| stored.job.clone()).collect()))
 }
@@ -80,27 +87,22 @@ pub(crate) async fn cancel(
     chains: &[ChainId],
 ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
     let (_, locked) = lock(session, store, Scope::Chains(chains)).await?;
+    let now = locked.now.unwrap_or(Timestamp::from_micros(0));
+    let mut transitions: BTreeMap<ChainId, Transition> = BTreeMap::new();
     for chain in chains {
-        match locked.status(chain) {
-            None if locked.damaged.contains_key(chain) => return Ok(Err(Refusal::Damaged(*chain))),
-            None => return Ok(Err(Refusal::ChainNotFound(*chain))),
-            Some(status) if status.is_open() => {}
-            Some(status) => return Ok(Err(Refusal::NotOpen(*chain, status))),
+        if locked.damaged.contains_key(chain) {
+            return Ok(Err(Refusal::Damaged(*chain)));
+        }
+        let stored = locked.latest.get(chain);
+        let cancelled = rules::cancel(*chain, stored.map(StoredJob::head).as_ref(), now);
+        match (cancelled, stored) {
+            (Err(refusal), _) => return Ok(Err(refusal)),
+            (Ok(change), Some(stored)) => drop(transitions.insert(*chain, Transition::of_change(stored, change))),
+            (Ok(_), None) => {}
         }
     }
-    let Some(now) = locked.now else {
-        return Ok(Ok(Vec::new()));
-    };
-    let cancelled = Destination::Stopped {
-        status: JobStatus::Cancelled,
-        ended_at: now,
-    };
-    let changes: Vec<Transition> = locked
-        .latest
-        .values()
-        .map(|stored| Transition::of(stored, cancelled.clone()))
-        .collect();
-    store.apply(session, &changes, now).await?;
+    let transitions: Vec<Transition> = transitions.into_values().collect();
+    store.apply(session, &transitions, now).await?;
     let records = chains_by_id(session, store, chains).await?;
     let stopped = records.into_iter().map(|chain| StoppedChain {
         interrupted: locked.latest.get(&chain.id).and_then(interrupted),
@@ -121,47 +123,51 @@ pub(crate) async fn retry(
 ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
     // Keys first, as a starter does it. The blockers too, so that none ends unseen.
     let keys = keys::lock_of(session, store, chains).await?;
-    let (_, mut locked) = lock(session, store, Scope::WithBlockers(chains)).await?;
+    let (_, locked) = lock(session, store, Scope::WithBlockers(chains)).await?;
     let holders = keys::open_holders(session, store, &keys).await?;
-    let mut retried: HashMap<&Key, ChainId> = HashMap::new();
+    let retried: BTreeSet<ChainId> = chains.iter().copied().collect();
+    let latest = locked
+        .latest
+        .values()
+        .filter(|stored| retried.contains(&stored.job.chain_id));
+    let remaining = open_blockers(session, store, latest).await?;
+    let now = locked.now.unwrap_or(Timestamp::from_micros(0));
+    let mut keys_of_retry = KeysOfRetry::new();
+    let (mut transitions, mut records) = (BTreeMap::new(), BTreeMap::new());
     for chain in chains {
-        match locked.status(chain) {
-            None if locked.damaged.contains_key(chain) => return Ok(Err(Refusal::Damaged(*chain))),
-            None => return Ok(Err(Refusal::ChainNotFound(*chain))),
-            Some(status) if status.is_retryable() => {}
-            Some(status) => return Ok(Err(Refusal::NotRetryable(*chain, status))),
+        if locked.damaged.contains_key(chain) {
+            return Ok(Err(Refusal::Damaged(*chain)));
         }
+        let stored = locked.latest.get(chain);
+        let blockers = stored.and_then(|stored| remaining.get(&stored.job.id));
+        let waiting = blockers.map_or(JobStatus::Pending, |_| JobStatus::Blocked);
+        let change = match rules::retry(*chain, stored.map(StoredJob::head).as_ref(), waiting, now) {
+            Ok(change) => change,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let Some(stored) = stored else { continue };
         if let Some(key) = keys.get(chain) {
-            let earlier = retried.insert(key, *chain).filter(|other| other != chain);
-            if let Some(holder) = holders.get(key).copied().or(earlier) {
-                return Ok(Err(Refusal::KeyTaken { chain: *chain, holder }));
+            let holder = holders.get(key).copied();
+            if let Err(refusal) = keys_of_retry.take(*chain, &stored.job.chain_type, &key.1, holder) {
+                return Ok(Err(refusal));
             }
         }
+        let mut stored = StoredJob {
+            remaining: blockers.copied(),
+            ..stored.clone()
+        };
+        transitions.insert(*chain, Transition::of_change(&stored, change.clone()));
+        change.apply(&mut stored.job);
+        records.insert(*chain, stored.job);
     }
-    let Some(now) = locked.now else {
-        return Ok(Ok(Vec::new()));
-    };
-    let retried: BTreeSet<ChainId> = chains.iter().copied().collect();
     let blockers = locked.latest.iter().filter(|(chain, _)| !retried.contains(chain));
     store.mark_awaited(session, blockers.map(|(_, stored)| stored)).await?;
-    locked.latest.retain(|chain, _| retried.contains(chain));
-    let remaining = open_blockers(session, store, locked.latest.values()).await?;
-    let mut changes = Vec::with_capacity(locked.latest.len());
-    for stored in locked.latest.values_mut() {
-        let job = &mut stored.job;
-        let (status, to) = match remaining.get(&job.id) {
-            Some(remaining) => (JobStatus::Blocked, Destination::Blocked { remaining: *remaining }),
-            None => (JobStatus::Pending, Destination::Pending),
-        };
-        job.status = status;
-        job.attempt = 0;
-        job.scheduled_at = now;
-        job.ended_at = None;
-        changes.push(Transition::of(stored, to));
-    }
-    store.apply(session, &changes, now).await?;
-    let records = chains.iter().filter_map(|chain| locked.latest.get(chain));
-    Ok(Ok(records.map(|stored| stored.job.clone()).collect()))
+    let transitions: Vec<Transition> = transitions.into_values().collect();
+    store.apply(session, &transitions, now).await?;
+    Ok(Ok(chains
+        .iter()
+        .filter_map(|chain| records.get(chain).cloned())
+        .collect()))
 }
 
 /// How many edges to open chains the jobs have, where there are any.

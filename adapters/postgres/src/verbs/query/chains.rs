@@ -30,7 +30,7 @@ pub(crate) async fn list_chains(
     row::chains(session, store, &rows).await
 }
 
-/// What is asked of a chain: of its first job `first`, or of a row that has a copy of its time and type.
+/// The conditions on a chain: on its first job `first`, or on a row that has a copy of its time and type.
 struct Filter {
     types: Vec<i32>,
     /// The numbers of the types, as a text refers to them.
@@ -40,7 +40,7 @@ struct Filter {
     statuses: Option<Vec<JobStatus>>,
     from_to: Vec<String>,
     cursor: Option<Cursor>,
-    /// That nobody waits for the chain.
+    /// That no job waits for the chain.
     root: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl Filter {
         conditions
     }
 
-    /// Chains that are given by their ids, or by those of jobs.
+    /// Chains that are given by their ids, or by the ids of their jobs.
     fn named(&self, page: &mut Page, wanted: &ChainQuery) -> Option<String> {
         let mut conditions = self.but_status();
         if let Some(ids) = &wanted.ids {

@@ -35,7 +35,7 @@ pub(crate) async fn list_jobs(
     Ok(jobs.into_iter().map(|stored| stored.job).collect())
 }
 
-/// What is asked of a job `j`.
+/// The conditions on a job `job`.
 struct Filter {
     types: Vec<i32>,
     chain_types: Option<Vec<i32>>,
@@ -167,9 +167,8 @@ impl Filter {
         fill(text::JOBS_OF_CHAINS, &filling)
     }
 
-    /// Jobs of any chain. What is completed, or in any status, is walked through by time: on the way lies no more that
-    /// is not wanted than what is open or stopped. The other statuses have small tables; if these are not so small, then
-    /// perhaps a walk fills the page soon.
+    /// Jobs of any chain. A walk by time finds completed jobs, or jobs in any status: it meets no more unwanted jobs than are open
+    /// or stopped. The other statuses have small tables; if these are not so small, then perhaps a walk fills the page soon.
     async fn by_status(
         &self,
         session: &mut Session<'_>,
@@ -178,7 +177,7 @@ impl Filter {
         sort: JobSort,
     ) -> Result<Vec<String>, StateError> {
         if sort == JobSort::ChainIndex {
-            // Nothing is in this order, and nobody asks for it except of few chains.
+            // No index has this order, and callers ask for it only of few chains.
             let conditions: Vec<String> = self.but_status().into_iter().chain(self.of_status.clone()).collect();
             return Ok(vec![self.by_conditions(page, &conditions)]);
         }

@@ -1,5 +1,5 @@
-//! Pages: what lists of jobs and of chains share. A page is cut from sources, each of which is in order and limited; no
-//! source may have to read what is finished in order to find what is not.
+//! Pages: what lists of jobs and of chains share. A page is cut from sources, each of which is in order and limited. No source
+//! may have to read finished jobs in order to find unfinished ones.
 
 use queuert::adapter::{Order, Position};
 use queuert::{JobStatus, StateError, Timestamp, TypeName};
@@ -221,7 +221,7 @@ impl Cursor {
         format!("{value} {}= {}", self.operator, self.value)
     }
 
-    /// The rows of other times than that of the position, and those of the same.
+    /// The rows of other times than that of the position, and the rows of the same time.
     pub(crate) fn apart(&self, value: &str) -> [String; 2] {
         let (operator, position) = (self.operator, &self.value);
         [
@@ -243,9 +243,10 @@ pub(crate) fn and_all<'a>(conditions: impl IntoIterator<Item = &'a String>) -> S
 /// `WHERE` and all conditions, or nothing.
 pub(crate) fn where_all<'a>(conditions: impl IntoIterator<Item = &'a String>) -> String {
     let conditions: Vec<&str> = conditions.into_iter().map(String::as_str).collect();
-    match conditions.is_empty() {
-        true => String::new(),
-        false => format!("WHERE {}", conditions.join(" AND ")),
+    if conditions.is_empty() {
+        String::new()
+    } else {
+        format!("WHERE {}", conditions.join(" AND "))
     }
 }
 
@@ -402,8 +403,8 @@ pub(crate) fn which(table: Table, statuses: &[JobStatus]) -> Option<&'static str
     }
 }
 
-/// Whether the rows in these statuses are few, counted until there are clearly more. Those of some types only, if a list
-/// of these is given and the table has it.
+/// Whether the rows in these statuses are few, counted until there are clearly more. If types are given, only rows of these
+/// types count, in tables that have the type.
 pub(crate) async fn are_few(
     session: &mut Session<'_>,
     store: &Store,
@@ -445,7 +446,7 @@ pub(crate) fn of_types(table: Table, list: &str) -> Option<String> {
     }
 }
 
-/// The numbers of the types that a filter lets through; those that do not exist match nothing.
+/// The numbers of the types that a filter lets through. A type that does not exist matches nothing.
 pub(crate) async fn numbers(
     session: &mut Session<'_>,
     store: &Store,

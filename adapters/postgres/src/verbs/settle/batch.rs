@@ -1,9 +1,9 @@
-//! A batch of ends by attempts, and what the statement for it answered.
+//! The hot way to settle: a batch of ends by attempts, in one statement.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Repeated, Settled, Settlement};
+use queuert::adapter::{Applied, Authority, HandOver, NewJob, Outcome, Refusal, Settled, Settlement};
 use queuert::{Fence, JobStatus, Schedule, StateError, Timestamp};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use crate::statements::settle::{BURY, CONTINUE, FINISH, Locking, Parameter, RELE
 use crate::store::{Store, micros};
 use crate::type_ids::Expected;
 use crate::verbs::create::{split, taken};
-use crate::verbs::lease::{Standing, held, standings};
+use crate::verbs::lease::{Standing, authorise, standings};
 use crate::verbs::transition::storable;
 
 /// A settlement by an attempt that may go through the statement for batches.
@@ -28,7 +28,7 @@ pub(crate) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// `None` for what has to look at other chains.
+    /// `None` for an end that has to look at other chains.
     pub(crate) fn of(place: usize, settlement: &'a Settlement) -> Option<Self> {
         match &settlement.authority {
             Authority::Fence { fence, worker } if blockers(settlement).is_empty() => Some(Self {
@@ -60,8 +60,8 @@ pub(crate) fn next(settlement: &Settlement) -> Option<&NewJob> {
     }
 }
 
-/// How the job is to be handed over, if it may be. One for a time, even one that has passed, goes through the queue: only
-/// the server knows whether it is due.
+/// How the next job is claimed by the worker that creates it, if it may be. A job that is scheduled for a time goes through
+/// the queue, even if the time has passed: only the server knows whether it is due.
 fn handed_over(next: &NewJob) -> Option<HandOver> {
     next.hand_over
         .filter(|_| next.schedule == Schedule::Now && next.blockers.is_empty())
@@ -71,16 +71,16 @@ fn blockers(settlement: &Settlement) -> &[queuert::ChainId] {
     next(settlement).map_or(&[], |next| &next.blockers)
 }
 
-/// What became of an item in a batch.
+/// What became of an item of a batch.
 pub(crate) enum Answer {
     Settled(Settled),
-    /// It has to be looked at by itself.
+    /// It has to go the general way.
     General,
-    /// Locked, or, in the caller's transaction, changed between two statements.
+    /// Another transaction has it locked, or, in the caller's transaction, it changed between two statements.
     Again,
 }
 
-/// Those of the places that may go through the statement, in order of job, and those that may not.
+/// Divides settlements into the items that may go through the statement, in order of job, and the places of the others.
 pub(crate) fn divide<'a>(settlements: &'a [Settlement], places: &[usize]) -> (Vec<Item<'a>>, Vec<usize>) {
     let mut batch = Vec::with_capacity(places.len());
     let mut general = Vec::new();
@@ -94,7 +94,7 @@ pub(crate) fn divide<'a>(settlements: &'a [Settlement], places: &[usize]) -> (Ve
     (batch, general)
 }
 
-/// The outer error is that of the statement, for those who know what to make of it.
+/// Runs the statement. The outer error is that of the statement, which the caller may retry.
 pub(crate) async fn settle_batch(
     session: &mut Session<'_>,
     store: &Store,
@@ -115,7 +115,7 @@ pub(crate) async fn settle_batch(
         if expected.names.is_empty() || !matches!(known, Ok(Some(false))) {
             return Ok(answer_batch(session, store, items, &rows).await);
         }
-        // Once they are there, nothing is left to check: the caller's snapshot may be too old to see them.
+        // Once the types exist, nothing is left to check: the caller's snapshot may be too old to see them.
         if let Err(error) = store.intern_again(std::mem::take(&mut expected)).await {
             return Ok(Err(error));
         }
@@ -150,9 +150,10 @@ async fn answer_batch(
     let mut missing: Vec<&Item<'_>> = Vec::new();
     let mut answers = Vec::with_capacity(items.len());
     for item in items {
-        match is_settled(item) {
-            true => answers.push((item.place, applied(item))),
-            false => missing.push(item),
+        if is_settled(item) {
+            answers.push((item.place, applied(item)))
+        } else {
+            missing.push(item)
         }
     }
     if missing.is_empty() {
@@ -160,9 +161,10 @@ async fn answer_batch(
     }
     let standings = standings(session, store, missing.iter().map(|item| item.settlement.job)).await?;
     let next_ids = missing.iter().filter_map(|item| Some(next(item.settlement)?.id));
-    let taken = match missing.iter().any(|item| next(item.settlement).is_some()) {
-        true => taken(session, store, next_ids).await?,
-        false => HashSet::new(),
+    let taken = if missing.iter().any(|item| next(item.settlement).is_some()) {
+        taken(session, store, next_ids).await?
+    } else {
+        HashSet::new()
     };
     for item in missing {
         let standing = standings.get(&item.settlement.job);
@@ -174,18 +176,16 @@ async fn answer_batch(
 
 /// Why an item was not settled.
 fn explain(item: &Item<'_>, standing: Option<&Standing>, next_taken: Option<&NewJob>) -> Answer {
-    match held(standing, item.fence) {
-        Err(reason) => match standing {
-            Some(standing) if standing.settled_fence == Some(item.fence.as_uuid()) => {
-                Answer::Settled(Settled::Repeated(Repeated::new(standing.status)))
-            }
-            _ => Answer::Settled(Settled::Lost(reason)),
-        },
-        Ok(()) if item.kind() == FINISH && standing.is_some_and(|standing| standing.awaited) => Answer::General,
-        Ok(()) => match next_taken {
-            Some(next) => Answer::Settled(Settled::Refused(Refusal::IdTaken(next.id))),
-            None => Answer::Again,
-        },
+    let head = standing.map(|standing| &standing.head);
+    if let Err(settled) = authorise(&item.settlement.authority, head) {
+        return Answer::Settled(settled);
+    }
+    if item.kind() == FINISH && standing.is_some_and(|standing| standing.awaited) {
+        return Answer::General;
+    }
+    match next_taken {
+        Some(next) => Answer::Settled(Settled::Refused(Refusal::IdTaken(next.id))),
+        None => Answer::Again,
     }
 }
 
@@ -235,7 +235,7 @@ fn collect<'a, T>(items: &[Item<'a>], of: impl Fn(&Item<'a>) -> T) -> Vec<T> {
     items.iter().map(of).collect()
 }
 
-/// The output, or why it failed.
+/// The output, or the error.
 fn text<'a>(item: &Item<'a>) -> Option<Cow<'a, str>> {
     match &item.settlement.outcome {
         Outcome::Finish { output } => Some(Cow::Borrowed(output.as_str())),
@@ -244,7 +244,7 @@ fn text<'a>(item: &Item<'a>) -> Option<Cow<'a, str>> {
     }
 }
 
-/// When something is due after it.
+/// When the next job, or the job itself, is due.
 fn schedule(item: &Item<'_>) -> Schedule {
     match &item.settlement.outcome {
         Outcome::Continue { next } => next.schedule,

@@ -1,7 +1,7 @@
-//! Finishing chains with the functions of the schema: one statement, whoever waits for them, and whatever the settings of
-//! the connection are.
+//! Finishes chains with the functions of the schema: one statement, whether or not jobs wait for the chains, and whatever the
+//! planner settings of the connection are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use queuert::adapter::{Applied, Authority, Outcome, Settlement};
@@ -27,7 +27,7 @@ pub(crate) struct Finish<'a> {
 impl<'a> Finish<'a> {
     /// `None` for what the functions do not do.
     pub(crate) fn of(settlement: &'a Settlement) -> Option<Self> {
-        // These bugs are in the statements that are written here.
+        // These bugs are in the statements of this crate, and not in the functions.
         if Bug::Fencing.is_on() || Bug::Unblocking.is_on() {
             return None;
         }
@@ -43,7 +43,7 @@ impl<'a> Finish<'a> {
     }
 }
 
-/// Finishes a chain for which nobody waits, and says whether it has: if not, nothing has changed.
+/// Finishes a chain for which no job waits, and says whether it has: if not, nothing has changed.
 pub(crate) async fn finish_one(
     session: &mut Session<'_>,
     store: &Store,
@@ -62,19 +62,19 @@ pub(crate) async fn finish_one(
 /// Chains that were finished.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    /// What to answer, by job. Who is not in it does not run under the fence.
+    /// The answers by job. A job that is not in it does not run under the fence.
     pub(crate) applied: HashMap<JobId, Applied>,
-    /// Whether somebody had one of them as blocker.
+    /// Whether a job had one of the chains as blocker.
     pub(crate) awaited: bool,
 }
 
-/// Finishes chains, whoever waits for them. Each job must be there once. The outer error is that of the statement: it is
-/// one of locks that are not available if they were not within the patience, and nothing has changed.
+/// Finishes chains, whether or not jobs wait for them. Each job must be there once. The outer error is that of the statement:
+/// lock_not_available if a lock was not granted within the time given; then nothing has changed.
 pub(crate) async fn finish_many(
     session: &mut Session<'_>,
     store: &Store,
     finishes: &[Finish<'_>],
-    patience: Option<Duration>,
+    lock_wait: Option<Duration>,
 ) -> Result<Result<Finished, StateError>, sqlx::Error> {
     let size = finishes.len();
     let (mut jobs, mut fences) = (Vec::with_capacity(size), Vec::with_capacity(size));
@@ -91,7 +91,7 @@ pub(crate) async fn finish_many(
         .bind(workers)
         .bind(outputs)
         .bind(store.step())
-        .bind(patience.map(|patience| format!("{}ms", patience.as_millis())));
+        .bind(lock_wait.map(|lock_wait| format!("{}ms", lock_wait.as_millis())));
     let rows = session.call(call).await?;
     Ok(read(session, store, &rows).await)
 }
@@ -117,10 +117,4 @@ async fn read(
         finished.applied.entry(cause).or_default().unblocked.push(free);
     }
     Ok(finished)
-}
-
-/// Those that are there for the first time.
-pub(crate) fn once<'a>(finishes: impl Iterator<Item = Finish<'a>>) -> Vec<Finish<'a>> {
-    let mut seen = HashSet::new();
-    finishes.filter(|finish| seen.insert(finish.job)).collect()
 }

@@ -1,257 +1,281 @@
-//! Ends that touch other chains than their own: continuations with blockers, ends from outside, and within the caller's
-//! transaction those that somebody waits for. One at a time, everything locked before anything is written.
+//! The general way to settle: for ends that touch other chains than their own, and for all that the hot batch leaves over.
+//! Everything is locked before anything is written; the rules of the core decide; the verbs of [`transition`] write.
+//!
+//! [`transition`]: crate::verbs::transition
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use queuert::adapter::rules::closing_blocker;
-use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob};
-use queuert::{AttemptError, ChainId, JobId, JobStatus, StateError, Timestamp};
+use queuert::adapter::rules::{self, Change};
+use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Settled, Settlement, UnblockedJob};
+use queuert::{ChainId, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 
+use crate::connection::connect::Access;
 use crate::connection::session::{Session, query};
 use crate::error::corrupt;
 use crate::locks::Locked;
-use crate::locks::scope::{Scope, lock};
+use crate::locks::scope::{Scope, chains_of, lock};
 use crate::row::{self, StoredJob};
-use crate::sabotage::Bug;
 use crate::store::{Store, integer};
+use crate::transaction::Work;
 use crate::type_ids::nameless;
-use crate::verbs::create::{NewRow, write};
-use crate::verbs::lease::{Standing, lost, standings};
-use crate::verbs::transition::{Destination, Transition};
+use crate::verbs::create::{NewRow, taken, write};
+use crate::verbs::lease::{authorise, standings};
+use crate::verbs::transition::Transition;
 
-/// Settles one end. Where the session does not wait and something is locked, nothing has changed.
-pub(crate) async fn settle_general(
+/// Settles in a transaction of its own, and waits for no lock: what another transaction has locked is [`Settled::Busy`].
+pub(crate) async fn settle_alone(
+    access: &Access,
+    store: &Store,
+    settlements: &[&Settlement],
+) -> Result<Vec<Settled>, StateError> {
+    let mut work = Work::transaction(access).await?;
+    let mut session = work.session();
+    session.waits = false;
+    let settled = settle(&mut session, store, settlements).await?;
+    if settled.iter().any(|settled| matches!(settled, Settled::Applied(_))) {
+        work.commit().await?;
+    } else {
+        work.rollback().await?;
+    }
+    Ok(settled)
+}
+
+/// Settles jobs, of which each is there once, and returns the answers in the same order. Where the session does not wait and
+/// something is locked, the item is [`Settled::Busy`] and nothing of it has changed.
+pub(crate) async fn settle(
     session: &mut Session<'_>,
     store: &Store,
-    settlement: &Settlement,
-) -> Result<Settled, StateError> {
-    let chain_of = query(&store.sql.chain_of_job).bind(settlement.job.as_uuid());
-    let found = session.fetch(chain_of).await?;
-    let Some(chain) = found.first().map(|found| row::get(found, "chain_id")).transpose()? else {
-        return Ok(Settled::Lost(lost(None)));
-    };
-    let chain = ChainId::from_uuid(chain);
-    let locked = store.lock_chains(session, [chain]).await?;
-    if !locked.busy.is_empty() {
-        // What is lost stays lost, whoever holds the chain.
-        return Ok(match stale(session, store, settlement).await? {
-            Some(answer) => answer,
-            None => Settled::Busy,
-        });
+    settlements: &[&Settlement],
+) -> Result<Vec<Settled>, StateError> {
+    let jobs: Vec<JobId> = settlements.iter().map(|settlement| settlement.job).collect();
+    let chains = chains_of(session, store, &jobs).await?;
+    let locked = store.lock_chains(session, chains.values().copied()).await?;
+    let mut answers = refused(session, store, settlements, &chains, &locked).await?;
+    let mut ends = Vec::new();
+    for settlement in settlements.iter().filter(|each| !answers.contains_key(&each.job)) {
+        let stored = chains.get(&settlement.job).and_then(|chain| locked.latest.get(chain));
+        let stored = stored.ok_or_else(|| corrupt("a chain that is locked is not there"))?;
+        ends.push(End { settlement, stored });
     }
-    let stored = match locked.latest.get(&chain) {
-        Some(stored) if stored.job.id == settlement.job => stored,
-        // Gone, or not the latest job of its chain any more.
-        _ => {
-            let answer = stale(session, store, settlement).await?;
-            return Ok(answer.unwrap_or(Settled::Lost(lost(Some(JobStatus::Completed)))));
+    if !ends.is_empty() {
+        let now = locked.now.ok_or_else(|| corrupt("a lock has no time"))?;
+        let settled = apply(session, store, &ends, now).await?;
+        if settled
+            .iter()
+            .any(|(_, settled)| matches!(settled, Settled::Applied(_)))
+        {
+            limit_idle_time(session, store, &ends).await?;
         }
-    };
-    if let Err(answer) = authorise(settlement, stored) {
-        return Ok(answer);
+        answers.extend(settled);
     }
-    let now = locked.now.ok_or_else(|| corrupt("a lock has no time"))?;
-    let interrupted = settlement.authority == Authority::Outside && stored.job.status == JobStatus::Running;
-    let mut applied = Applied {
-        interrupted,
-        ..Applied::default()
+    let answer = |job: &JobId| {
+        let missing = || corrupt(format!("the end of job {job} has no answer"));
+        answers.remove(job).ok_or_else(missing)
     };
-    match &settlement.outcome {
-        Outcome::Finish { .. } => {
-            let Some(dependants) = lock_dependants(session, store, stored).await? else {
-                return Ok(Settled::Busy);
-            };
-            store.apply(session, &[change(settlement, stored, now)], now).await?;
-            let ended = chain.as_uuid();
-            let dependants = dependants.into_iter().map(|(job, edges)| (job, edges, ended));
-            applied.unblocked = unblock(session, store, dependants).await?;
+    jobs.iter().map(answer).collect()
+}
+
+/// An end that may be written. The chain of its job is locked.
+#[derive(Clone, Copy)]
+struct End<'a> {
+    settlement: &'a Settlement,
+    stored: &'a StoredJob,
+}
+
+impl End<'_> {
+    fn change(&self, now: Timestamp) -> Change {
+        rules::settle(self.settlement, &self.stored.head(), now)
+    }
+
+    fn transition(&self, now: Timestamp) -> Transition {
+        Transition::of_change(self.stored, self.change(now))
+    }
+
+    fn applied(&self) -> Applied {
+        Applied {
+            interrupted: rules::interrupts(&self.settlement.authority, &self.stored.head()),
+            ..Applied::default()
         }
-        Outcome::Continue { next } => match lock_blockers(session, store, chain, next).await? {
-            Blockers::Busy => return Ok(Settled::Busy),
-            Blockers::Refused(refusal) => return Ok(Settled::Refused(refusal)),
-            Blockers::Locked(blockers) => {
-                let row = successor(next, stored, &blockers);
-                if let Err(refusal) = write(session, store, std::slice::from_ref(&row)).await? {
-                    return Ok(Settled::Refused(refusal));
+    }
+}
+
+/// The answers for settlements that cannot be applied now, or by this caller.
+async fn refused(
+    session: &mut Session<'_>,
+    store: &Store,
+    settlements: &[&Settlement],
+    chains: &BTreeMap<JobId, ChainId>,
+    locked: &Locked,
+) -> Result<HashMap<JobId, Settled>, StateError> {
+    let mut answers = HashMap::new();
+    // Settlements of which the lock says nothing, with the answer if the state of the job does not say more.
+    let mut unknown: Vec<(&Settlement, Settled)> = Vec::new();
+    for settlement in settlements {
+        let Some(chain) = chains.get(&settlement.job) else {
+            answers.insert(settlement.job, Settled::Lost(rules::lost(None)));
+            continue;
+        };
+        match locked.latest.get(chain) {
+            Some(stored) if stored.job.id == settlement.job => {
+                if let Err(answer) = authorise(&settlement.authority, Some(&stored.head())) {
+                    answers.insert(settlement.job, answer);
                 }
-                applied.next = Some(row.status());
-                store.apply(session, &[change(settlement, stored, now)], now).await?;
-                store.mark_awaited(session, blockers.latest.values()).await?;
             }
-        },
-        _ => store.apply(session, &[change(settlement, stored, now)], now).await?,
+            // A lost job stays lost, whichever transaction has the chain locked.
+            _ if locked.busy.contains(chain) => unknown.push((settlement, Settled::Busy)),
+            // Gone, or not the latest job of its chain any more.
+            _ => unknown.push((settlement, Settled::Lost(rules::lost(Some(JobStatus::Completed))))),
+        }
     }
-    // In the transaction of an attempt, which is to commit now.
-    if let (true, Authority::Fence { .. }, Some(lease)) = (session.waits, &settlement.authority, &stored.job.lease) {
-        session
-            .execute(query(&store.sql.limit_idle_time).bind(lease.until.as_micros()))
-            .await?;
+    if !unknown.is_empty() {
+        let standings = standings(session, store, unknown.iter().map(|(settlement, _)| settlement.job)).await?;
+        for (settlement, otherwise) in unknown {
+            let head = standings.get(&settlement.job).map(|standing| &standing.head);
+            let answer = authorise(&settlement.authority, head).err().unwrap_or(otherwise);
+            answers.insert(settlement.job, answer);
+        }
     }
-    Ok(Settled::Applied(applied))
+    Ok(answers)
 }
 
-/// The answer if the job is not the caller's any more, without locking anything.
-async fn stale(
+async fn apply(
     session: &mut Session<'_>,
     store: &Store,
-    settlement: &Settlement,
-) -> Result<Option<Settled>, StateError> {
-    let standings = standings(session, store, std::iter::once(settlement.job)).await?;
-    Ok(outdated(settlement, standings.get(&settlement.job)))
-}
-
-/// The same by what is known of the job, which is nothing if it is gone.
-pub(crate) fn outdated(settlement: &Settlement, standing: Option<&Standing>) -> Option<Settled> {
-    let Some(standing) = standing else {
-        return Some(Settled::Lost(lost(None)));
-    };
-    match &settlement.authority {
-        Authority::Fence { fence, .. } if standing.fence == Some(fence.as_uuid()) => None,
-        Authority::Fence { .. } if standing.fence.is_some() && Bug::Fencing.is_on() => None,
-        Authority::Fence { fence, .. } if standing.settled_fence == Some(fence.as_uuid()) => {
-            Some(Settled::Repeated(Repeated::new(standing.status)))
-        }
-        Authority::Outside if standing.status.is_open() => None,
-        _ => Some(Settled::Lost(lost(Some(standing.status)))),
-    }
-}
-
-/// Whether the caller may settle the job, which is locked.
-pub(crate) fn authorise(settlement: &Settlement, stored: &StoredJob) -> Result<(), Settled> {
-    let status = stored.job.status;
-    match &settlement.authority {
-        Authority::Fence { fence, .. } => match &stored.job.lease {
-            Some(lease) if lease.fence == *fence || Bug::Fencing.is_on() => Ok(()),
-            _ if stored.settled_fence == Some(fence.as_uuid()) => Err(Settled::Repeated(Repeated::new(status))),
-            _ => Err(Settled::Lost(lost(Some(status)))),
-        },
-        Authority::Outside if status.is_open() => Ok(()),
-        Authority::Outside => Err(Settled::Lost(lost(Some(status)))),
-    }
-}
-
-/// What the end writes to the job itself.
-pub(crate) fn change(settlement: &Settlement, stored: &StoredJob, now: Timestamp) -> Transition {
-    let job = &stored.job;
-    let (fence, completed_by) = match &settlement.authority {
-        Authority::Fence { fence, worker } => (Some(fence.as_uuid()), Some(worker.as_str().to_owned())),
-        Authority::Outside => (None, None),
-    };
-    let completed = |is_final, output| Destination::Completed {
-        ended_at: now,
-        is_final,
-        completed_by: completed_by.clone(),
-        output,
-    };
-    let failed = |message: &str| {
-        Some(AttemptError {
-            attempt: job.attempt,
-            at: now,
-            message: message.to_owned(),
-        })
-    };
-    // One that was blocked, and is settled from outside, stays blocked.
-    let waiting = match stored.remaining {
-        Some(remaining) => Destination::Blocked { remaining },
-        None => Destination::Pending,
-    };
-    let unspent = job.attempt.saturating_sub(u32::from(job.status == JobStatus::Running));
-    let mut change = match &settlement.outcome {
-        Outcome::Finish { output } => Transition::of(stored, completed(true, Some(output.clone()))),
-        Outcome::Continue { .. } => Transition::of(stored, completed(false, None)),
-        Outcome::Retry { schedule, error } => Transition {
-            scheduled_at: schedule.resolve(now),
-            error: failed(error),
-            ..Transition::of(stored, waiting)
-        },
-        Outcome::Bury { error } => {
-            let dead = Destination::Stopped {
-                status: JobStatus::Dead,
-                ended_at: now,
-            };
-            Transition {
-                error: failed(error),
-                ..Transition::of(stored, dead)
+    ends: &[End<'_>],
+    now: Timestamp,
+) -> Result<Vec<(JobId, Settled)>, StateError> {
+    let is_finish = |end: &&End<'_>| matches!(end.settlement.outcome, Outcome::Finish { .. });
+    let (finishes, others): (Vec<&End<'_>>, Vec<&End<'_>>) = ends.iter().partition(is_finish);
+    let mut answers = finish(session, store, &finishes, now).await?;
+    for end in others {
+        let settled = match &end.settlement.outcome {
+            Outcome::Continue { next } => continue_with(session, store, end, next, now).await?,
+            _ => {
+                store.apply(session, &[end.transition(now)], now).await?;
+                Settled::Applied(end.applied())
             }
-        }
-        Outcome::Release => Transition {
-            attempt: unspent,
-            ..Transition::of(stored, waiting)
-        },
-        Outcome::Snooze { schedule } => Transition {
-            scheduled_at: schedule.resolve(now),
-            attempt: unspent,
-            ..Transition::of(stored, waiting)
-        },
-    };
-    change.settled_fence = fence.or(change.settled_fence);
-    change
+        };
+        answers.push((end.settlement.job, settled));
+    }
+    Ok(answers)
 }
 
-/// The jobs that the end of the chain may unblock, each with its edges to the chain; `None` if one is locked and the
-/// session does not wait. The chain is locked, so nobody can become one of them meanwhile.
-async fn lock_dependants(
+/// Finishes chains, and unblocks the jobs that wait for nothing else.
+async fn finish(
     session: &mut Session<'_>,
     store: &Store,
-    stored: &StoredJob,
-) -> Result<Option<BTreeMap<Uuid, i32>>, StateError> {
-    if !stored.awaited {
-        return Ok(Some(BTreeMap::new()));
-    }
-    let chain = stored.job.chain_id;
-    let mut dependants = BTreeMap::new();
-    loop {
-        let found = try_lock_dependants(session, store, vec![chain.as_uuid()]).await?;
-        let slipped = found.iter().any(|edge| edge.slipped);
-        let locked = found.into_iter().filter(|edge| edge.locked);
-        dependants.extend(locked.map(|edge| (edge.job, edge.count)));
-        match (slipped, session.waits) {
-            (false, _) => return Ok(Some(dependants)),
-            (true, false) => return Ok(None),
-            // Another transaction took a row away while we waited. Either the job waits no more, or its row is a new
-            // one, and it must not be forgotten.
-            (true, true) => {}
+    finishes: &[&End<'_>],
+    now: Timestamp,
+) -> Result<Vec<(JobId, Settled)>, StateError> {
+    let mut answers = Vec::with_capacity(finishes.len());
+    let awaited = finishes.iter().filter(|end| end.stored.awaited);
+    let awaited: Vec<Uuid> = awaited.map(|end| end.stored.job.chain_id.as_uuid()).collect();
+    let edges = lock_dependants(session, store, awaited).await?;
+    let busy: BTreeSet<ChainId> = edges
+        .iter()
+        .filter(|edges| edges.slipped)
+        .map(|edges| edges.chain)
+        .collect();
+    // A chain has one latest job, so it is there once.
+    let mut finished: BTreeMap<ChainId, &End<'_>> = BTreeMap::new();
+    for end in finishes {
+        if busy.contains(&end.stored.job.chain_id) {
+            answers.push((end.settlement.job, Settled::Busy));
+        } else {
+            finished.insert(end.stored.job.chain_id, end);
         }
     }
+    if finished.is_empty() {
+        return Ok(answers);
+    }
+    let transitions: Vec<Transition> = finished.values().map(|end| end.transition(now)).collect();
+    store.apply(session, &transitions, now).await?;
+    let mut unblocked = unblock_dependants(session, store, &edges, &finished).await?;
+    for (chain, end) in finished {
+        let applied = Applied {
+            unblocked: unblocked.remove(&chain).unwrap_or_default(),
+            ..end.applied()
+        };
+        answers.push((end.settlement.job, Settled::Applied(applied)));
+    }
+    Ok(answers)
 }
 
-/// What a job has to do with a chain whose end it may wait for.
+/// The edges of a job to a chain for whose end it may wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Edges {
-    pub(crate) chain: ChainId,
-    pub(crate) job: Uuid,
+struct Edges {
+    chain: ChainId,
+    job: Uuid,
     /// How many of its blockers are this chain.
-    pub(crate) count: i32,
-    /// Whether it waits, and its row is locked now.
-    pub(crate) locked: bool,
-    /// Whether it waits, or did a moment ago, and its row is not locked.
-    pub(crate) slipped: bool,
+    count: i32,
+    /// Whether the job waits, and its row is locked now.
+    locked: bool,
+    /// Whether the job waits, or did a moment ago, and its row is not locked.
+    slipped: bool,
 }
 
-/// Locks the rows of jobs that wait for these chains, which are locked, in order of id.
-pub(crate) async fn try_lock_dependants(
+/// Locks the rows of jobs that wait for these chains, which are locked, in order of id. No job can become one of them
+/// meanwhile.
+async fn lock_dependants(
     session: &mut Session<'_>,
     store: &Store,
     chains: Vec<Uuid>,
 ) -> Result<Vec<Edges>, StateError> {
-    let mut edges = Vec::new();
-    let lock = query(store.sql.dependants.when(!session.waits)).bind(chains);
-    for found in session.fetch(lock).await? {
-        let (locked, waiting) = (row::get(&found, "is_locked")?, row::get::<bool>(&found, "is_waiting")?);
-        edges.push(Edges {
-            chain: ChainId::from_uuid(row::get(&found, "chain_id")?),
-            job: row::get(&found, "job_id")?,
-            count: row::get(&found, "count")?,
-            locked,
-            slipped: waiting && !locked,
-        });
+    if chains.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(edges)
+    loop {
+        let mut edges = Vec::new();
+        let lock = query(store.sql.dependants.when(!session.waits)).bind(chains.clone());
+        for found in session.fetch(lock).await? {
+            let (locked, waiting) = (row::get(&found, "is_locked")?, row::get::<bool>(&found, "is_waiting")?);
+            edges.push(Edges {
+                chain: ChainId::from_uuid(row::get(&found, "chain_id")?),
+                job: row::get(&found, "job_id")?,
+                count: row::get(&found, "count")?,
+                locked,
+                slipped: waiting && !locked,
+            });
+        }
+        // If the session waits, another transaction has deleted a row while this one waited for its lock. Either the job
+        // waits no more, or it has a new row, which must be locked too.
+        if !session.waits || edges.iter().all(|edges| !edges.slipped) {
+            return Ok(edges);
+        }
+    }
 }
 
-/// Takes edges away, and makes the jobs pending that have none left: of each job how many edges, and the chain that has
-/// ended, or one of them. As a statement of its own, after the locks.
+/// Takes the edges to finished chains away, and returns the jobs that have none left by the chain that unblocked them.
+async fn unblock_dependants(
+    session: &mut Session<'_>,
+    store: &Store,
+    edges: &[Edges],
+    finished: &BTreeMap<ChainId, &End<'_>>,
+) -> Result<HashMap<ChainId, Vec<UnblockedJob>>, StateError> {
+    // Of several chains that unblock a job together, the last one counts.
+    let mut taken: BTreeMap<Uuid, (i32, ChainId)> = BTreeMap::new();
+    for edges in edges
+        .iter()
+        .filter(|edges| edges.locked && finished.contains_key(&edges.chain))
+    {
+        let (count, chain) = taken.entry(edges.job).or_insert((0, edges.chain));
+        (*count, *chain) = (*count + edges.count, edges.chain);
+    }
+    let counted = taken
+        .iter()
+        .map(|(job, (count, chain))| (*job, *count, chain.as_uuid()));
+    let mut unblocked: HashMap<ChainId, Vec<UnblockedJob>> = HashMap::new();
+    for job in unblock(session, store, counted).await? {
+        if let Some((_, chain)) = taken.get(&job.job.as_uuid()) {
+            unblocked.entry(*chain).or_default().push(job);
+        }
+    }
+    Ok(unblocked)
+}
+
+/// Takes edges of blocked jobs away, and makes the jobs pending that have none left: of each job how many edges, and the
+/// chain that has ended, or one of them. A statement of its own, after the locks.
 pub(crate) async fn unblock(
     session: &mut Session<'_>,
     store: &Store,
@@ -268,15 +292,11 @@ pub(crate) async fn unblock(
     }
     let unblock = query(&store.sql.unblock).bind(jobs).bind(edges);
     let unblock = unblock.bind(store.step()).bind(ended);
-    let rows = session.fetch(unblock).await?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let (job, chain, number): (Uuid, Uuid, i32) = (
-            row::get(row, "id")?,
-            row::get(row, "chain_id")?,
-            row::get(row, "type_id")?,
-        );
-        found.push((JobId::from_uuid(job), ChainId::from_uuid(chain), number));
+    let mut found = Vec::new();
+    for row in &session.fetch(unblock).await? {
+        let job = JobId::from_uuid(row::get(row, "id")?);
+        let chain = ChainId::from_uuid(row::get(row, "chain_id")?);
+        found.push((job, chain, row::get(row, "type_id")?));
     }
     named(session, store, found).await
 }
@@ -287,15 +307,39 @@ pub(crate) async fn named(
     store: &Store,
     found: Vec<(JobId, ChainId, i32)>,
 ) -> Result<Vec<UnblockedJob>, StateError> {
-    store
-        .name_types(session, found.iter().map(|(_, _, number)| *number))
-        .await?;
-    let named = found.into_iter().map(|(job, chain, number)| UnblockedJob {
+    let type_ids = found.iter().map(|(.., type_id)| *type_id);
+    store.name_types(session, type_ids).await?;
+    let named = found.into_iter().map(|(job, chain, type_id)| UnblockedJob {
         job,
         chain,
-        type_name: store.type_ids.name(number).unwrap_or_else(|| nameless(number)),
+        type_name: store.type_ids.name(type_id).unwrap_or_else(|| nameless(type_id)),
     });
     Ok(named.collect())
+}
+
+/// Continues a chain with a job that has blockers, or from outside.
+async fn continue_with(
+    session: &mut Session<'_>,
+    store: &Store,
+    end: &End<'_>,
+    next: &NewJob,
+    now: Timestamp,
+) -> Result<Settled, StateError> {
+    let blockers = match lock_blockers(session, store, end.stored.job.chain_id, next).await? {
+        Blockers::Busy => return Ok(Settled::Busy),
+        Blockers::Refused(refusal) => return Ok(Settled::Refused(refusal)),
+        Blockers::Locked(blockers) => blockers,
+    };
+    let row = successor(next, end.stored, &blockers);
+    if let Err(refusal) = write(session, store, std::slice::from_ref(&row)).await? {
+        return Ok(Settled::Refused(refusal));
+    }
+    store.apply(session, &[end.transition(now)], now).await?;
+    store.mark_awaited(session, blockers.latest.values()).await?;
+    Ok(Settled::Applied(Applied {
+        next: Some(row.status()),
+        ..end.applied()
+    }))
 }
 
 enum Blockers {
@@ -304,8 +348,8 @@ enum Blockers {
     Refused(Refusal),
 }
 
-/// Locks the chains that the next job is to wait for, and all that these wait for: two continuations that close a circle
-/// together would not see each other unless each holds the whole way that it has looked at.
+/// Locks the chains for which the next job is to wait, and all for which these wait: two continuations that close a circle
+/// together would not see each other unless each holds all chains that it has looked at.
 async fn lock_blockers(
     session: &mut Session<'_>,
     store: &Store,
@@ -314,40 +358,28 @@ async fn lock_blockers(
 ) -> Result<Blockers, StateError> {
     let wanted: BTreeSet<ChainId> = next.blockers.iter().copied().collect();
     let roots: Vec<ChainId> = wanted.iter().copied().collect();
-    let (way, mut held) = lock(session, store, Scope::Ahead(&roots)).await?;
+    let (ahead, mut held) = lock(session, store, Scope::Ahead(&roots)).await?;
     if !held.busy.is_empty() {
         return Ok(Blockers::Busy);
     }
-    let exists = |id: &ChainId| *id == chain || held.latest.contains_key(id);
-    let missing = next.blockers.iter().find(|id| !exists(id)).copied();
-    if crate::verbs::create::taken(session, store, std::iter::once(next.id))
-        .await?
-        .contains(&next.id)
-    {
-        return Ok(Blockers::Refused(Refusal::IdTaken(next.id)));
+    let id_taken = !taken(session, store, std::iter::once(next.id)).await?.is_empty();
+    let exists = |id: ChainId| id == chain || held.latest.contains_key(&id);
+    if let Err(refusal) = rules::check_new_job(next, id_taken, exists) {
+        return Ok(Blockers::Refused(refusal));
     }
-    if let Some(missing) = missing {
-        return Ok(Blockers::Refused(Refusal::BlockerNotFound {
-            job: next.id,
-            chain: missing,
-        }));
-    }
-    if way.contains(&chain) {
-        let edges = edges(session, store, &way).await?;
-        let ahead = |chain: ChainId| edges.get(&chain).into_iter().flatten().copied();
-        if let Some(blocker) = closing_blocker(&next.blockers, chain, ahead) {
-            return Ok(Blockers::Refused(Refusal::BlockerCycle {
-                job: next.id,
-                chain: blocker,
-            }));
+    if ahead.contains(&chain) {
+        let edges = edges_of(session, store, &ahead).await?;
+        let waits_for = |chain: ChainId| edges.get(&chain).into_iter().flatten().copied();
+        if let Err(refusal) = rules::check_circle(next, chain, waits_for) {
+            return Ok(Blockers::Refused(refusal));
         }
     }
     held.latest.retain(|id, _| wanted.contains(id));
     Ok(Blockers::Locked(held))
 }
 
-/// What each of these chains waits for.
-async fn edges(
+/// The chains for which each of these chains waits.
+async fn edges_of(
     session: &mut Session<'_>,
     store: &Store,
     chains: &[ChainId],
@@ -355,20 +387,15 @@ async fn edges(
     let ids: Vec<Uuid> = chains.iter().map(|chain| chain.as_uuid()).collect();
     let mut edges: HashMap<ChainId, Vec<ChainId>> = HashMap::new();
     for found in session.fetch(query(&store.sql.edges_ahead).bind(ids)).await? {
-        let (from, to) = (
-            row::get(&found, "waiting_chain_id")?,
-            row::get(&found, "blocker_chain_id")?,
-        );
-        edges
-            .entry(ChainId::from_uuid(from))
-            .or_default()
-            .push(ChainId::from_uuid(to));
+        let waiting = ChainId::from_uuid(row::get(&found, "waiting_chain_id")?);
+        let blocker = ChainId::from_uuid(row::get(&found, "blocker_chain_id")?);
+        edges.entry(waiting).or_default().push(blocker);
     }
     Ok(edges)
 }
 
 fn successor<'a>(next: &'a NewJob, stored: &StoredJob, blockers: &Locked) -> NewRow<'a> {
-    let open = |chain: &&ChainId| blockers.status(chain) != Some(JobStatus::Completed);
+    let is_open = |chain: &&ChainId| blockers.status(chain) != Some(JobStatus::Completed);
     NewRow {
         job: next,
         chain: stored.job.chain_id,
@@ -378,6 +405,23 @@ fn successor<'a>(next: &'a NewJob, stored: &StoredJob, blockers: &Locked) -> New
         deduplication: None,
         keyed: stored.keyed,
         awaited: stored.awaited,
-        remaining: integer(next.blockers.iter().filter(open).count()),
+        remaining: integer(next.blockers.iter().filter(is_open).count()),
     }
+}
+
+/// Limits the idle time of the transaction of an attempt, which has nothing left to do but to commit.
+async fn limit_idle_time(session: &mut Session<'_>, store: &Store, ends: &[End<'_>]) -> Result<(), StateError> {
+    let by_attempt = |end: &&End<'_>| matches!(end.settlement.authority, Authority::Fence { .. });
+    let leases = ends
+        .iter()
+        .filter(by_attempt)
+        .filter_map(|end| end.stored.job.lease.as_ref());
+    let Some(until) = leases.map(|lease| lease.until).min() else {
+        return Ok(());
+    };
+    if session.waits {
+        let limit = query(&store.sql.limit_idle_time).bind(until.as_micros());
+        session.execute(limit).await?;
+    }
+    Ok(())
 }

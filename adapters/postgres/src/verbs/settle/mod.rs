@@ -1,12 +1,15 @@
-//! The ends of attempts. Those that touch nothing but their own chain go through one statement for the whole batch, those
-//! that somebody waits for through [`finish_many`] or, if locks are in their way, through [`finish_together`], and the
-//! rest, one by one, through [`settle_general`].
+//! Settling: the ends of attempts. There are two ways.
+//!
+//! - The hot way ([`batch`], [`functions`]) settles a whole batch with one statement. An end that touches no chain but its own
+//!   goes through the statement of [`batch`]. The end of a chain for which jobs wait goes through a function of the schema,
+//!   which unblocks these jobs; so does a single end in a transaction of the caller's.
+//! - The general way ([`general`]) locks everything first, asks the rules of the core, and writes. It is for ends from outside,
+//!   for continuations with blockers, and for awaited ends where another transaction has a lock.
 
 mod batch;
 pub(crate) mod functions;
 pub(crate) mod general;
 mod repeated;
-mod together;
 
 use std::collections::HashSet;
 
@@ -21,14 +24,12 @@ use crate::store::Store;
 use crate::transaction::Work;
 use crate::verbs::create::writable;
 use crate::verbs::settle::batch::{Answer, Item, divide, next, settle_batch};
-use crate::verbs::settle::functions::{Finish, Finished, finish_many, finish_one, once};
-use crate::verbs::settle::general::settle_general;
-use crate::verbs::settle::repeated::{is_repeated, recall, recall_alone};
-use crate::verbs::settle::together::{finish_together, settle_alone_general};
+use crate::verbs::settle::functions::{Finish, Finished, finish_many, finish_one};
+use crate::verbs::settle::repeated::{add_effects, add_effects_alone, is_repeated};
 use crate::verbs::snapshot;
 
-/// How often a batch is looked at again within the caller's transaction before something is wrong.
-const MANY_ROUNDS: usize = 1_000;
+/// How often a batch is tried again within the caller's transaction before something is wrong.
+const MOST_ROUNDS: usize = 1_000;
 
 /// Settles in the caller's transaction, which waits for locks.
 pub(crate) async fn settle(
@@ -46,7 +47,7 @@ pub(crate) async fn settle(
     let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
     for run in runs(settlements) {
         let mut left = run;
-        for _ in 0..MANY_ROUNDS {
+        for _ in 0..MOST_ROUNDS {
             let (batch, general) = divide(settlements, &left);
             left.clear();
             let mut found = settle_batch(session, store, &batch, Locking::Wait)
@@ -57,7 +58,7 @@ pub(crate) async fn settle(
                 match answer {
                     Answer::Settled(settled) => answers[place] = Some(settled),
                     Answer::General => {
-                        answers[place] = Some(settle_general(session, store, &settlements[place]).await?);
+                        answers[place] = general::settle(session, store, &[&settlements[place]]).await?.pop();
                     }
                     Answer::Again => left.push(place),
                 }
@@ -68,15 +69,15 @@ pub(crate) async fn settle(
         }
     }
     if is_repeated(&answers) {
-        Box::pin(recall(session, store, settlements, &mut answers)).await?;
+        Box::pin(add_effects(session, store, settlements, &mut answers)).await?;
     }
     let settled = in_order(settlements, answers)?;
     snapshot::confirm_settled(session, store, settlements, &settled).await?;
     Ok(settled)
 }
 
-/// Most of what is settled in a transaction of the caller's is the end of one attempt. `None` if it is something else, or
-/// the job is not the attempt's any more, and nothing has changed.
+/// Finishes a chain in a transaction of the caller's, in which most settlements are the end of one attempt. `None` if it is
+/// another kind of end, or the job is not the attempt's any more; then nothing has changed.
 async fn finish_alone(
     session: &mut Session<'_>,
     store: &Store,
@@ -105,11 +106,11 @@ pub(crate) async fn settle_alone(
     store.intern_alone(access, unknown).await?;
     let mut answers: Vec<Option<Settled>> = vec![None; settlements.len()];
     if let Err(error) = settle_parts(access, store, settlements, &mut answers).await {
-        // What has committed is answered at once, and if trying again may help, the rest is tried again. What cannot be
-        // written must be told, for the caller to part with it: the rest is asked for again then, and repeated.
+        // Ends that have committed are answered at once. If trying again may help, the rest is tried again. An end that cannot
+        // be written is an error, so that the caller gives it up; it then asks for the other ends again, and they are repeated.
         let committed = |answer: &Option<Settled>| !matches!(answer, None | Some(Settled::Busy));
-        let may_pass = matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict);
-        if !may_pass || !answers.iter().any(committed) {
+        let is_passing = matches!(error.kind(), StateErrorKind::Transient | StateErrorKind::Conflict);
+        if !is_passing || !answers.iter().any(committed) {
             return Err(error);
         }
         for answer in &mut answers {
@@ -118,12 +119,12 @@ pub(crate) async fn settle_alone(
     }
     // Boxed: it is rare, and every settlement would carry it.
     if is_repeated(&answers) {
-        Box::pin(recall_alone(access, store, settlements, &mut answers)).await?;
+        Box::pin(add_effects_alone(access, store, settlements, &mut answers)).await?;
     }
     in_order(settlements, answers)
 }
 
-/// One part after the other, each of which commits.
+/// Settles one part after the other, each of which commits.
 async fn settle_parts(
     access: &Access,
     store: &Store,
@@ -144,7 +145,7 @@ async fn settle_parts(
         settled?;
         if !awaited.is_empty() {
             let finishes: Vec<&Settlement> = awaited.iter().map(|place| &settlements[*place]).collect();
-            let settled = finish_together(access, store, &finishes).await?;
+            let settled = general::settle_alone(access, store, &finishes).await?;
             let busy = |(finish, settled): (&&Settlement, &Settled)| (finish.job, *settled == Settled::Busy);
             store.locked_jobs.note(finishes.iter().zip(&settled).map(busy));
             for (place, settled) in awaited.into_iter().zip(settled) {
@@ -152,13 +153,16 @@ async fn settle_parts(
             }
         }
         for place in general {
-            answers[place] = Some(settle_alone_general(access, store, &settlements[place]).await?);
+            answers[place] = general::settle_alone(access, store, &[&settlements[place]])
+                .await?
+                .pop();
         }
     }
     Ok(())
 }
 
-/// Settles what may go together by itself. What comes back as [`Answer::General`] is awaited, and locks are in its way.
+/// Settles a batch in the hot way. An item that comes back as [`Answer::General`] is the end of an awaited chain, and another
+/// transaction has a lock.
 async fn settle_batches(
     access: &Access,
     store: &Store,
@@ -186,38 +190,21 @@ async fn settle_batches(
     Ok(())
 }
 
-/// Finishes chains by itself, whoever waits for them.
+/// Finishes chains with the function of the schema, whether or not jobs wait for them.
 async fn finish_unlocked(
     access: &Access,
     store: &Store,
     items: &[Item<'_>],
 ) -> Result<Vec<(usize, Answer)>, StateError> {
     let free = |item: &&Item<'_>| !store.locked_jobs.contains(item.settlement.job);
-    let finishes = once(items.iter().filter(free).filter_map(|item| Finish::of(item.settlement)));
-    let finished = match finishes.is_empty() {
-        true => None,
-        false => {
-            let mut work = Work::statement(access).await?;
-            match finish_many(&mut work.session(), store, &finishes, Some(LOCK_WAIT)).await {
-                Ok(finished) => {
-                    let finished = finished?;
-                    work.commit().await?;
-                    Some(finished)
-                }
-                // lock_not_available
-                Err(error) if has_code(&error, "55P03") => {
-                    work.rollback().await?;
-                    None
-                }
-                Err(error) => return Err(translate(error)),
-            }
-        }
-    };
+    let finishes = items.iter().filter(free).filter_map(|item| Finish::of(item.settlement));
+    let finishes: Vec<Finish<'_>> = finishes.collect();
+    let finished = finish_without_waiting(access, store, &finishes).await?;
     let Some(Finished { mut applied, awaited }) = finished else {
         return Ok(items.iter().map(|item| (item.place, Answer::General)).collect());
     };
     store.awaited_ends.note(awaited);
-    // Those that are missing are not the caller's any more, or are there twice.
+    // A missing job is not the caller's any more.
     let answers = items.iter().map(|item| match applied.remove(&item.settlement.job) {
         Some(applied) => (item.place, Answer::Settled(Settled::Applied(applied))),
         None => (item.place, Answer::General),
@@ -225,10 +212,35 @@ async fn finish_unlocked(
     Ok(answers.collect())
 }
 
-/// Settles a batch by itself; what is locked comes back as [`Answer::Again`].
+/// `None` if there is nothing to finish, or another transaction has one of the locks; then nothing has changed.
+async fn finish_without_waiting(
+    access: &Access,
+    store: &Store,
+    finishes: &[Finish<'_>],
+) -> Result<Option<Finished>, StateError> {
+    if finishes.is_empty() {
+        return Ok(None);
+    }
+    let mut work = Work::statement(access).await?;
+    match finish_many(&mut work.session(), store, finishes, Some(LOCK_WAIT)).await {
+        Ok(finished) => {
+            let finished = finished?;
+            work.commit().await?;
+            Ok(Some(finished))
+        }
+        // lock_not_available
+        Err(error) if has_code(&error, "55P03") => {
+            work.rollback().await?;
+            Ok(None)
+        }
+        Err(error) => Err(translate(error)),
+    }
+}
+
+/// Settles a batch with the statement; an item that another transaction has locked comes back as [`Answer::Again`].
 ///
-/// Those of which a lock was in the way the last time are apart from the others, which would have to wait for them again
-/// and again while somebody has a long transaction.
+/// Ends that met a lock the last time are settled apart from the others, which would otherwise wait for them again and again
+/// while another transaction takes long.
 async fn settle_unlocked(
     access: &Access,
     store: &Store,
@@ -236,12 +248,12 @@ async fn settle_unlocked(
     answers: &mut Vec<(usize, Answer)>,
 ) -> Result<(), StateError> {
     let known = !store.locked_jobs.is_empty();
-    let (met, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
+    let (locked_before, fresh): (Vec<Item<'_>>, Vec<Item<'_>>) = batch
         .iter()
         .partition(|item| known && store.locked_jobs.contains(item.settlement.job));
     match settle_part(access, store, &fresh, Locking::Fail).await? {
         Some(settled) => answers.extend(settled),
-        // Somebody has one of the rows locked, or one of the jobs. Nothing was done; now row by row.
+        // Another transaction has one of the rows locked, or the id of a next job is taken. Nothing was done; now row by row.
         None => answers.extend(
             settle_part(access, store, &fresh, Locking::Skip)
                 .await?
@@ -249,7 +261,7 @@ async fn settle_unlocked(
         ),
     }
     answers.extend(
-        settle_part(access, store, &met, Locking::Skip)
+        settle_part(access, store, &locked_before, Locking::Skip)
             .await?
             .unwrap_or_default(),
     );
@@ -266,7 +278,7 @@ async fn settle_unlocked(
     Ok(())
 }
 
-/// `None` if somebody was in the way and the statement was to fail then.
+/// `None` if the statement has failed because of a lock or an id that is taken, and was meant to fail then.
 async fn settle_part(
     access: &Access,
     store: &Store,
@@ -283,7 +295,7 @@ async fn settle_part(
             work.commit().await?;
             Ok(Some(answers))
         }
-        Err(error) if locking == Locking::Fail && is_in_the_way(&error) => {
+        Err(error) if locking == Locking::Fail && may_succeed_row_by_row(&error) => {
             work.rollback().await?;
             Ok(None)
         }
@@ -291,8 +303,8 @@ async fn settle_part(
     }
 }
 
-/// Whether somebody else has a row locked (lock_not_available), or the id of a next job is taken (unique_violation).
-fn is_in_the_way(error: &sqlx::Error) -> bool {
+/// Whether another transaction has a row locked (lock_not_available), or the id of a next job is taken (unique_violation).
+fn may_succeed_row_by_row(error: &sqlx::Error) -> bool {
     ["55P03", "23505"].iter().any(|code| has_code(error, code))
 }
 

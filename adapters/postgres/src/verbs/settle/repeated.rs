@@ -1,5 +1,5 @@
-//! What an end did whose answer was lost: it is asked for again under its fence, and the store says whom it unblocked and
-//! whether the next job had to wait, so that this can be announced.
+//! Ends whose answer was lost: the worker asks for them again under their fence, and the store says which jobs they unblocked
+//! and whether the next job had to wait, so that the worker can announce it.
 
 use queuert::adapter::{Settled, Settlement};
 use queuert::{ChainId, JobId, JobStatus, StateError};
@@ -12,18 +12,18 @@ use crate::store::Store;
 use crate::transaction::Work;
 use crate::verbs::settle::general::named;
 
-/// Whether the answer is that of an end that was written before, and may have concerned other jobs.
+/// Whether the end was written before, and may have changed other jobs.
 fn completed_before(answer: &Option<Settled>) -> bool {
     matches!(answer, Some(Settled::Repeated(repeated)) if repeated.status == JobStatus::Completed)
 }
 
-/// Whether one of the ends was written before, and may have concerned other jobs.
+/// Whether one of the ends was written before, and may have changed other jobs.
 pub(crate) fn is_repeated(answers: &[Option<Settled>]) -> bool {
     answers.iter().any(completed_before)
 }
 
-/// Adds what they did to the answers of ends that were written before.
-pub(crate) async fn recall(
+/// Adds to the answers of ends that were written before what these ends did.
+pub(crate) async fn add_effects(
     session: &mut Session<'_>,
     store: &Store,
     settlements: &[Settlement],
@@ -61,19 +61,20 @@ pub(crate) async fn recall(
     Ok(())
 }
 
-/// The same by itself. If the store fails, the ends are to be asked for again; the other answers must not be lost for it.
-pub(crate) async fn recall_alone(
+/// The same on a connection of its own. If the store fails, the worker is to ask for these ends again; the other answers must
+/// not be lost for it.
+pub(crate) async fn add_effects_alone(
     access: &Access,
     store: &Store,
     settlements: &[Settlement],
     answers: &mut [Option<Settled>],
 ) -> Result<(), StateError> {
-    let recalled = async {
+    let added = async {
         let mut work = Work::statement(access).await?;
-        recall(&mut work.session(), store, settlements, answers).await?;
+        add_effects(&mut work.session(), store, settlements, answers).await?;
         work.commit().await
     };
-    let Err(error) = recalled.await else {
+    let Err(error) = added.await else {
         return Ok(());
     };
     if !answers.iter().any(|answer| matches!(answer, Some(Settled::Applied(_)))) {
