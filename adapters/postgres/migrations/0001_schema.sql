@@ -45,7 +45,7 @@ CREATE TABLE {schema}.job (
     -- Null: there is no limit.
     max_attempts bigint,
     -- The deduplication key of the chain, in first jobs only.
-    dedup_key text COLLATE "C",
+    deduplication_key text COLLATE "C",
     trace_context text
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.05);
 
@@ -61,7 +61,7 @@ CREATE INDEX job_first ON {schema}.job (type_id, created_at, id) WHERE chain_ind
 CREATE INDEX job_next ON {schema}.job (type_id, created_at, id) WHERE chain_index > 0;
 
 -- All chains that were ever started with a key, for deduplication over a period of time.
-CREATE INDEX job_key ON {schema}.job (type_id, dedup_key, created_at) WHERE dedup_key IS NOT NULL;
+CREATE INDEX job_key ON {schema}.job (type_id, deduplication_key, created_at) WHERE deduplication_key IS NOT NULL;
 
 -- Pending jobs that are due. Claims delete from here, so the table has many dead rows and few live ones: vacuum comes after
 -- every 5000 changes and does not pause. It keeps the file at its length, because to cut it would lock out the claims.
@@ -279,8 +279,8 @@ INSERT INTO {schema}.maintainer (leased_until, checked_at, single, owner)
 VALUES (0, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, true, '');
 
 -- The processes with their workers, so that the jobs of a process that has died can be taken back before their leases
--- expire. The lifeline of a process is a session that holds the advisory lock `key` (shared) for as long as the process
--- lives. A process writes its row when it first claims jobs and when it has made a new lifeline.
+-- expire. A session of a process holds the advisory lock `key` (shared) for as long as the process lives. A process writes
+-- its row when it first claims jobs and when another of its sessions has taken the lock.
 --
 -- The table is unlogged on purpose: a crash of the server ends all sessions and empties this table, and so does a failover.
 -- A process that has not come back yet is then not taken for dead.
@@ -289,14 +289,15 @@ CREATE UNLOGGED TABLE {schema}.process (
     -- Rows from before the last start of the server are ignored.
     registered_at bigint NOT NULL,
     workers text[] NOT NULL,
-    -- When the process last renewed leases or otherwise reported that it lives. A process that has lost its lifeline, and
-    -- gets no other session because the server has none left, is not taken for dead as long as this changes. Zero: never.
+    -- When the process last renewed leases or otherwise reported that it lives. A process that has lost its session lock,
+    -- and gets no other session because the server has none left, is not taken for dead as long as this changes. Zero:
+    -- never.
     renewed_at bigint NOT NULL DEFAULT 0
 );
 
--- The functions below end jobs. Both look rows up one by one, whatever the server believes the tables hold: a plan that was
--- made when the tables looked empty would compare all rows with all others. Both find everything that they write in the row
--- of `running` that they delete.
+-- The functions below end jobs. Both look rows up one by one, whatever the server believes that the tables hold: a plan that
+-- was made when the tables looked empty would compare all rows with all others. Both find everything that they write in the
+-- row of `running` that they delete.
 --
 -- In the transaction of an attempt, the row of the job is locked from the end of the job on, so no other process could take
 -- the job when its lease is over. The attempt has nothing left to do but to commit. If its process is frozen or vanishes
@@ -310,23 +311,39 @@ LANGUAGE plpgsql
 SET plan_cache_mode = 'force_generic_plan' SET enable_seqscan = 'off' SET enable_bitmapscan = 'off' SET jit = 'off'
 AS {body}
 BEGIN
-    WITH gone AS (
-        DELETE FROM {schema}.running AS r WHERE r.id = the_job AND r.fence = the_fence AND NOT r.awaited
-        RETURNING r.*
-    ), key AS (
-        DELETE FROM {schema}.open_key AS k WHERE k.chain_id = ANY (ARRAY(
-            SELECT j.chain_id FROM gone AS g JOIN {schema}.job AS j ON j.id = g.id WHERE g.keyed AND j.keyed
+    WITH ended AS (
+        DELETE FROM {schema}.running AS running
+        WHERE running.id = the_job AND running.fence = the_fence AND NOT running.awaited
+        RETURNING running.*
+    ), freed_key AS (
+        DELETE FROM {schema}.open_key AS open_key
+        WHERE open_key.chain_id = ANY (ARRAY(
+            SELECT job.chain_id
+            FROM ended
+            JOIN {schema}.job AS job
+                ON job.id = ended.id
+            WHERE ended.keyed AND job.keyed
         ))
     )
-    INSERT INTO {schema}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, claims, final,
-        started_at, settled_fence, completed_by, output)
-    SELECT g.id, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, g.chain_created_at, g.scheduled_at,
-        g.chain_type_id, g.attempt, g.claims, true, g.started_at, the_fence, the_worker, the_output
-    FROM gone AS g
-    WHERE set_config('idle_in_transaction_session_timeout', least(greatest((g.leased_until
-        - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) / 1000, 5000), 2147483647,
-        nullif((extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint, 0)
-        )::text, true) IS NOT NULL;
+    INSERT INTO {schema}.result (
+        id, ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, claims, final, started_at, settled_fence,
+        completed_by, output
+    )
+    SELECT
+        ended.id, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, ended.chain_created_at, ended.scheduled_at,
+        ended.chain_type_id, ended.attempt, ended.claims, true, ended.started_at, the_fence, the_worker, the_output
+    FROM ended
+    WHERE set_config(
+        'idle_in_transaction_session_timeout',
+        least(
+            greatest((ended.leased_until - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) / 1000, 5000),
+            2147483647,
+            nullif(
+                (extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint, 0
+            )
+        )::text,
+        true
+    ) IS NOT NULL;
     RETURN FOUND;
 END
 {body};
@@ -335,73 +352,111 @@ END
 -- given once. A lock that another transaction has is waited for, for as long as `the_patience` says (null: without limit);
 -- then the whole call fails. Returns one row per chain that was finished, with whether some job had it as blocker, and one
 -- row per job that was unblocked, with one of the jobs whose end unblocked it. `blocker.ended_last` notes that end.
-CREATE FUNCTION {schema}.finish_many(the_jobs uuid[], the_fences uuid[], the_workers text[], the_outputs text[],
-    the_step bigint, the_patience text)
+CREATE FUNCTION {schema}.finish_many(
+    the_jobs uuid[], the_fences uuid[], the_workers text[], the_outputs text[], the_step bigint, the_patience text
+)
 RETURNS TABLE (finished uuid, was_awaited boolean, unblocked uuid, unblocked_chain uuid, unblocked_type integer)
 LANGUAGE plpgsql
 SET plan_cache_mode = 'force_generic_plan' SET enable_seqscan = 'off' SET enable_bitmapscan = 'off' SET jit = 'off'
 AS {body}
 DECLARE
     -- The given jobs that run under their fences.
-    jobs uuid[];
-    fences uuid[];
-    workers text[];
-    outputs text[];
+    own_jobs uuid[];
+    own_fences uuid[];
+    own_workers text[];
+    own_outputs text[];
     -- Those of them whose chains some job waits for, and these chains.
-    enders uuid[];
-    chains uuid[];
+    awaited_jobs uuid[];
+    awaited_chains uuid[];
     -- The jobs that may wait for these chains, each with the number of its edges to them, and with one of the jobs that end
     -- them and its chain.
     dependants uuid[];
-    edges integer[];
+    dependant_edges integer[];
     causes uuid[];
     cause_chains uuid[];
-    held bigint;
+    locked_rows bigint;
     -- The earliest end of their leases.
-    until bigint;
+    lease_end bigint;
 BEGIN
     IF the_patience IS NOT NULL THEN
         PERFORM set_config('lock_timeout', the_patience, true);
     END IF;
 
     -- Locks the chains. From here on no other transaction can create a job that waits for one of them.
-    SELECT array_agg(x.id), array_agg(u.fence), array_agg(u.worker), array_agg(u.output),
-        array_agg(x.id) FILTER (WHERE x.awaited), array_agg(j.chain_id) FILTER (WHERE x.awaited), min(x.leased_until)
-    INTO jobs, fences, workers, outputs, enders, chains, until
-    FROM unnest(the_jobs, the_fences, the_workers, the_outputs) AS u(id, fence, worker, output)
+    SELECT
+        array_agg(locked.id), array_agg(given.fence), array_agg(given.worker), array_agg(given.output),
+        array_agg(locked.id) FILTER (WHERE locked.awaited),
+        array_agg(job.chain_id) FILTER (WHERE locked.awaited),
+        min(locked.leased_until)
+    INTO own_jobs, own_fences, own_workers, own_outputs, awaited_jobs, awaited_chains, lease_end
+    FROM unnest(the_jobs, the_fences, the_workers, the_outputs) AS given(id, fence, worker, output)
     CROSS JOIN LATERAL (
-        SELECT r.id, r.awaited, r.leased_until FROM {schema}.running AS r
-        WHERE r.id = u.id AND r.fence = u.fence FOR UPDATE
-    ) AS x
-    CROSS JOIN LATERAL (SELECT j.chain_id FROM {schema}.job AS j WHERE j.id = x.id OFFSET 0) AS j;
+        SELECT running.id, running.awaited, running.leased_until
+        FROM {schema}.running AS running
+        WHERE running.id = given.id AND running.fence = given.fence
+        FOR UPDATE
+    ) AS locked
+    CROSS JOIN LATERAL (
+        SELECT job.chain_id
+        FROM {schema}.job AS job
+        WHERE job.id = locked.id
+        OFFSET 0
+    ) AS job;
 
     -- In the transaction of an attempt.
-    IF the_patience IS NULL AND until IS NOT NULL THEN
-        PERFORM set_config('idle_in_transaction_session_timeout', least(greatest((until
-            - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) / 1000, 5000), 2147483647,
-            nullif((extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint, 0)
-            )::text, true);
+    IF the_patience IS NULL AND lease_end IS NOT NULL THEN
+        PERFORM set_config(
+            'idle_in_transaction_session_timeout',
+            least(
+                greatest((lease_end - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) / 1000, 5000),
+                2147483647,
+                nullif(
+                    (extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint,
+                    0
+                )
+            )::text,
+            true
+        );
     END IF;
 
     -- A separate statement after the locks were granted: its snapshot has all jobs that waited before.
-    IF chains IS NOT NULL THEN
-        SELECT array_agg(d.id), array_agg(d.edges), array_agg(d.cause), array_agg(d.cause_chain)
-        INTO dependants, edges, causes, cause_chains
+    IF awaited_chains IS NOT NULL THEN
+        SELECT
+            array_agg(dependant.id), array_agg(dependant.edges), array_agg(dependant.cause),
+            array_agg(dependant.cause_chain)
+        INTO dependants, dependant_edges, causes, cause_chains
         FROM (
-            SELECT b.job_id AS id, count(*)::integer AS edges, (array_agg(c.ender))[1] AS cause,
-                (array_agg(c.id))[1] AS cause_chain
-            FROM unnest(enders, chains) AS c(ender, id)
-            CROSS JOIN LATERAL (SELECT b.job_id FROM {schema}.blocker AS b WHERE b.chain_id = c.id OFFSET 0) AS b
-            GROUP BY b.job_id
-        ) AS d;
+            SELECT
+                blocker.job_id AS id,
+                count(*)::integer AS edges,
+                (array_agg(awaited.job_id))[1] AS cause,
+                (array_agg(awaited.chain_id))[1] AS cause_chain
+            FROM unnest(awaited_jobs, awaited_chains) AS awaited(job_id, chain_id)
+            CROSS JOIN LATERAL (
+                SELECT blocker.job_id
+                FROM {schema}.blocker AS blocker
+                WHERE blocker.chain_id = awaited.chain_id
+                OFFSET 0
+            ) AS blocker
+            GROUP BY blocker.job_id
+        ) AS dependant;
         LOOP
-            SELECT count(*) INTO held
+            SELECT count(*)
+            INTO locked_rows
             FROM (
-                SELECT w.id FROM {schema}.waiting AS w WHERE w.id = ANY (dependants) ORDER BY w.id FOR UPDATE
-            ) AS x;
+                SELECT waiting.id
+                FROM {schema}.waiting AS waiting
+                WHERE waiting.id = ANY (dependants)
+                ORDER BY waiting.id
+                FOR UPDATE
+            ) AS locked;
             -- Another transaction may have deleted a row while this one waited for its lock. Either the job waits no more,
             -- or it has a new row, which must be locked too.
-            EXIT WHEN held = (SELECT count(*) FROM {schema}.waiting AS w WHERE w.id = ANY (dependants));
+            EXIT WHEN locked_rows = (
+                SELECT count(*)
+                FROM {schema}.waiting AS waiting
+                WHERE waiting.id = ANY (dependants)
+            );
         END LOOP;
     END IF;
 
@@ -409,50 +464,82 @@ BEGIN
     RETURN QUERY
     WITH clock AS MATERIALIZED (
         SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
-    ), gone AS (
-        DELETE FROM {schema}.running AS r
-        USING unnest(jobs, fences, workers, outputs) AS u(id, fence, worker, output) WHERE r.id = ANY (ARRAY[u.id])
-        RETURNING r.id, r.scheduled_at, r.started_at, r.attempt, r.claims, r.awaited, r.keyed, r.chain_type_id,
-            r.chain_created_at, u.fence, u.worker, u.output
-    ), result AS (
-        INSERT INTO {schema}.result (id, ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, claims, final,
-            started_at, settled_fence, completed_by, output)
-        SELECT g.id, clock.now, g.chain_created_at, g.scheduled_at, g.chain_type_id, g.attempt, g.claims, true, g.started_at,
-            g.fence, g.worker, g.output
-        FROM gone AS g CROSS JOIN clock
-    ), key AS (
-        DELETE FROM {schema}.open_key AS k WHERE k.chain_id = ANY (ARRAY(
-            SELECT j.chain_id
-            FROM gone AS g
-            CROSS JOIN LATERAL (SELECT j.chain_id, j.keyed FROM {schema}.job AS j WHERE j.id = g.id OFFSET 0) AS j
-            WHERE g.keyed AND j.keyed
+    ), ended AS (
+        DELETE FROM {schema}.running AS running
+        USING unnest(own_jobs, own_fences, own_workers, own_outputs) AS own(id, fence, worker, output)
+        WHERE running.id = ANY (ARRAY[own.id])
+        RETURNING
+            running.id, running.scheduled_at, running.started_at, running.attempt, running.claims, running.awaited,
+            running.keyed, running.chain_type_id, running.chain_created_at, own.fence, own.worker, own.output
+    ), new_result AS (
+        INSERT INTO {schema}.result (
+            id, ended_at, chain_created_at, scheduled_at, chain_type_id, attempt, claims, final, started_at,
+            settled_fence, completed_by, output
+        )
+        SELECT
+            ended.id, clock.now, ended.chain_created_at, ended.scheduled_at, ended.chain_type_id, ended.attempt,
+            ended.claims, true, ended.started_at, ended.fence, ended.worker, ended.output
+        FROM ended
+        CROSS JOIN clock
+    ), freed_key AS (
+        DELETE FROM {schema}.open_key AS open_key
+        WHERE open_key.chain_id = ANY (ARRAY(
+            SELECT job.chain_id
+            FROM ended
+            CROSS JOIN LATERAL (
+                SELECT job.chain_id, job.keyed
+                FROM {schema}.job AS job
+                WHERE job.id = ended.id
+                OFFSET 0
+            ) AS job
+            WHERE ended.keyed AND job.keyed
         ))
-    ), fewer AS (
-        UPDATE {schema}.waiting AS w SET remaining = w.remaining - u.edges
-        FROM unnest(dependants, edges) AS u(id, edges) WHERE w.id = ANY (ARRAY[u.id]) AND w.remaining > u.edges
+    ), still_blocked AS (
+        UPDATE {schema}.waiting AS waiting
+        SET remaining = waiting.remaining - taken.edges
+        FROM unnest(dependants, dependant_edges) AS taken(id, edges)
+        WHERE waiting.id = ANY (ARRAY[taken.id]) AND waiting.remaining > taken.edges
     ), free AS (
-        DELETE FROM {schema}.waiting AS w
-        USING unnest(dependants, edges, causes, cause_chains) AS u(id, edges, cause, cause_chain)
-        WHERE w.id = ANY (ARRAY[u.id]) AND w.remaining <= u.edges
-        RETURNING w.*, u.cause, u.cause_chain
-    ), marked AS (
-        UPDATE {schema}.blocker AS b SET ended_last = true
-        FROM free AS f WHERE b.chain_id = ANY (ARRAY[f.cause_chain]) AND b.job_id = ANY (ARRAY[f.id])
-    ), later AS (
-        INSERT INTO {schema}.later (id, scheduled_at, type_id, attempt, claims, priority, awaited, started_at,
-            settled_fence)
-        SELECT f.id, f.scheduled_at, f.type_id, f.attempt, f.claims, f.priority, f.awaited, f.started_at, f.settled_fence
-        FROM free AS f CROSS JOIN clock WHERE f.scheduled_at > clock.now
-    ), ready AS (
-        INSERT INTO {schema}.ready (id, rank, scheduled_at, type_id, attempt, claims, priority, awaited, started_at,
-            settled_fence)
-        SELECT f.id, clock.now - f.priority * the_step, clock.now, f.type_id, f.attempt, f.claims, f.priority, f.awaited,
-            f.started_at, f.settled_fence
-        FROM free AS f CROSS JOIN clock WHERE f.scheduled_at <= clock.now
+        DELETE FROM {schema}.waiting AS waiting
+        USING unnest(dependants, dependant_edges, causes, cause_chains) AS taken(id, edges, cause, cause_chain)
+        WHERE waiting.id = ANY (ARRAY[taken.id]) AND waiting.remaining <= taken.edges
+        RETURNING waiting.*, taken.cause, taken.cause_chain
+    ), noted AS (
+        UPDATE {schema}.blocker AS blocker
+        SET ended_last = true
+        FROM free
+        WHERE blocker.chain_id = ANY (ARRAY[free.cause_chain]) AND blocker.job_id = ANY (ARRAY[free.id])
+    ), new_later AS (
+        INSERT INTO {schema}.later (
+            id, scheduled_at, type_id, attempt, claims, priority, awaited, started_at, settled_fence
+        )
+        SELECT
+            free.id, free.scheduled_at, free.type_id, free.attempt, free.claims, free.priority, free.awaited,
+            free.started_at, free.settled_fence
+        FROM free
+        CROSS JOIN clock
+        WHERE free.scheduled_at > clock.now
+    ), new_ready AS (
+        INSERT INTO {schema}.ready (
+            id, rank, scheduled_at, type_id, attempt, claims, priority, awaited, started_at, settled_fence
+        )
+        SELECT
+            free.id, clock.now - free.priority * the_step, clock.now, free.type_id, free.attempt, free.claims,
+            free.priority, free.awaited, free.started_at, free.settled_fence
+        FROM free
+        CROSS JOIN clock
+        WHERE free.scheduled_at <= clock.now
     )
-    SELECT g.id, g.awaited, NULL::uuid, NULL::uuid, NULL::integer FROM gone AS g
+    SELECT ended.id, ended.awaited, NULL::uuid, NULL::uuid, NULL::integer
+    FROM ended
     UNION ALL
-    SELECT f.cause, true, f.id, j.chain_id, f.type_id
-    FROM free AS f CROSS JOIN LATERAL (SELECT j.chain_id FROM {schema}.job AS j WHERE j.id = f.id OFFSET 0) AS j;
+    SELECT free.cause, true, free.id, job.chain_id, free.type_id
+    FROM free
+    CROSS JOIN LATERAL (
+        SELECT job.chain_id
+        FROM {schema}.job AS job
+        WHERE job.id = free.id
+        OFFSET 0
+    ) AS job;
 END
 {body};

@@ -196,7 +196,7 @@ pub(crate) fn misconfigured(message: impl Into<String>) -> StateError {
     StateError::new(StateErrorKind::Misconfigured, message)
 }
 
-/// The same failure for another one who waits for it.
+/// The same failure, for another caller that waits for it.
 pub(crate) fn copy(error: &StateError) -> StateError {
     use std::error::Error as _;
     let copy = StateError::new(error.kind(), error.to_string());

@@ -43,8 +43,8 @@
 //! # Schema
 //!
 //! Everything is in a schema of its own, `queuert` unless [`PostgresOptions::schema`] says otherwise, with a ledger of
-//! its own. It is created and brought up to date by whoever connects first; any number of processes may start at once.
-//! [`PostgresState::migrations`] gives it as plain SQL to those who apply it themselves.
+//! its own. The process that connects first creates it and brings it up to date; any number of processes may start at once.
+//! [`PostgresState::migrations`] gives it as plain SQL, for applications that apply it themselves.
 //!
 //! # Connections
 //!
@@ -58,75 +58,30 @@
 //! Made for `READ COMMITTED`. In a transaction of yours that is stricter, a collision is a
 //! [`Conflict`](queuert::StateErrorKind::Conflict): run it again.
 
-mod careful;
-mod change;
-mod claim;
-mod claim_statement;
-mod connect;
-mod core;
-mod create;
+mod connection;
+mod contention;
 mod error;
-mod finish;
-mod hidden;
-mod horizon;
-mod keys;
-mod lanes;
-mod lanes_local;
-mod lately;
-mod lease;
-mod lifeline;
-mod lock;
-mod lock_set;
-mod locked_jobs;
-mod lost_jobs;
-mod maintain;
-mod maintain_check;
-mod maintain_retention;
-mod maintain_vacuum;
+mod liveness;
+mod locks;
 mod migrate;
-mod migrate_apply;
 mod notify;
-mod notify_backoff;
-mod notify_fleet;
-mod notify_hub;
-mod notify_listener;
-mod notify_look;
-mod notify_outbox;
-mod notify_payload;
-mod operate;
-mod operate_delete;
 mod options;
-mod presence;
-mod presence_others;
-mod query;
-mod query_chains;
-mod query_jobs;
-mod query_page;
-mod recall;
-mod reserve;
-mod retention;
 mod row;
 mod sabotage;
-mod session;
-mod settle;
-mod settle_batch;
-mod settle_statement;
-mod snapshot;
-mod sql;
-mod starts;
 mod state;
-mod together;
+mod statements;
+mod store;
 mod transaction;
-mod types;
-mod url;
-mod watermark;
+mod type_ids;
+mod upkeep;
+mod verbs;
 
 pub use migrate::Migration;
 pub use notify::{PostgresNotify, PostgresNotifyOptions};
 pub use options::PostgresOptions;
-pub use retention::Retention;
 pub use state::PostgresState;
 pub use transaction::PostgresTransaction;
+pub use upkeep::Retention;
 
 /// [`Attempt`](queuert::Attempt) on this store.
 pub type Attempt<J> = queuert::Attempt<J, PostgresState>;

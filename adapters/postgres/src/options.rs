@@ -7,12 +7,12 @@ use queuert::adapter::AGEING_STEP;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
-use crate::connect;
+use crate::connection::connect;
+use crate::connection::url;
 use crate::error::misconfigured;
 use crate::migrate::check_name;
-use crate::retention::Retention;
 use crate::state::PostgresState;
-use crate::url;
+use crate::upkeep::Retention;
 
 /// Settings of a [`PostgresState`], made with [`PostgresState::options`].
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Default for PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// The schema in which the tables are. Any name will do, it is quoted. Default: `queuert`.
+    /// The schema that holds the tables. Any name will do, it is quoted. Default: `queuert`.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
@@ -71,7 +71,8 @@ impl PostgresOptions {
         self
     }
 
-    /// How long to wait for a free connection before a transient error says whom to look for. Default: 30 seconds.
+    /// How long to wait for a free connection, before a transient error that says what may hold the connections. Default: 30
+    /// seconds.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.acquire_timeout = timeout;
         self

@@ -11,19 +11,21 @@ use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateE
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tokio::time::Instant;
 
-use crate::connect::Access;
-use crate::core::Core;
-use crate::create::Patience;
+use crate::connection::connect::Access;
+use crate::connection::session::Session;
 use crate::error::{corrupt, translate};
-use crate::lifeline::Lifeline;
-use crate::maintain::Upkeep;
+use crate::liveness::Liveness;
+use crate::liveness::session_lock::SessionLock;
 use crate::migrate::{self, Migration};
 use crate::options::PostgresOptions;
-use crate::presence::Presence;
-use crate::session::Session;
-use crate::starts::{self, Answer, Starts, Way};
-use crate::transaction::{PostgresTransaction, Work};
-use crate::{claim, create, lease, operate, query, settle, snapshot, transaction, watermark};
+use crate::statements::{Filling, fill, text};
+use crate::store::Store;
+use crate::transaction::{self, PostgresTransaction, Work};
+use crate::upkeep::Upkeep;
+use crate::verbs::create::LockWait;
+use crate::verbs::create::coalesce::{self, Answer, Coalescer, Route};
+use crate::verbs::query::watermark;
+use crate::verbs::{claim, create, lease, operate, query, settle, snapshot};
 
 /// Keeps jobs and chains in a Postgres database. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -33,18 +35,18 @@ pub struct PostgresState {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    core: Arc<Core>,
+    store: Arc<Store>,
     access: Access,
     upkeep: Upkeep,
     /// Of a store that was opened without a pooler.
-    presence: Option<Arc<Presence>>,
-    pub(crate) starts: Starts,
+    liveness: Option<Arc<Liveness>>,
+    pub(crate) coalescer: Coalescer,
 }
 
 impl Inner {
-    /// `None` where the sessions may be somebody else's in the next moment.
-    fn presence(&self) -> Option<&Presence> {
-        self.presence.as_deref().filter(|presence| !presence.is_pooled())
+    /// `None` behind a pooler, where a session may serve another client in the next moment.
+    fn liveness(&self) -> Option<&Liveness> {
+        self.liveness.as_deref().filter(|liveness| !liveness.is_pooled())
     }
 
     /// Starts chains that have neither keys nor blockers in one statement; `None` if an id is taken, and nothing was
@@ -52,37 +54,38 @@ impl Inner {
     pub(crate) async fn start_simply(
         &self,
         chains: &[NewChain],
-        patience: Patience,
+        lock_wait: LockWait,
     ) -> Result<Option<Vec<CreatedChain>>, StateError> {
-        let mut work = Work::single_for_client(&self.access).await?;
-        let created = create::create_simply(&mut work.session(), &self.core, chains, patience).await?;
-        match created.is_some() {
-            true => work.finish().await?,
-            false => work.undo().await?,
+        let mut work = Work::statement_for_client(&self.access).await?;
+        let created = create::create_simply(&mut work.session(), &self.store, chains, lock_wait).await?;
+        if created.is_some() {
+            work.commit().await?;
+        } else {
+            work.rollback().await?;
         }
         Ok(created)
     }
 
-    /// The same, with others if there are any under way.
+    /// The same, together with other starts if any are under way.
     async fn start_in_turn(self: &Arc<Self>, chains: &[NewChain]) -> Result<Option<Vec<CreatedChain>>, StateError> {
-        match starts::way(self, chains) {
-            Way::First(turn) => {
-                let created = self.start_simply(chains, Patience::Short).await;
+        match coalesce::route(self, chains) {
+            Route::First(turn) => {
+                let created = self.start_simply(chains, LockWait::Short).await;
                 drop(turn);
                 match created {
-                    // It met a lock, and nothing was written.
+                    // The start met a lock, and nothing was written.
                     Err(error) if error.kind() == StateErrorKind::Conflict => {}
                     created => return created,
                 }
             }
-            Way::Later(answer) => {
-                if let Ok(Answer::Together(created)) = answer.await {
+            Route::Wait(answer) => {
+                if let Ok(Answer::Sent(created)) = answer.await {
                     return created.map(Some);
                 }
             }
-            Way::Beside => {}
+            Route::Alone => {}
         }
-        self.start_simply(chains, Patience::Long).await
+        self.start_simply(chains, LockWait::Unlimited).await
     }
 }
 
@@ -98,29 +101,29 @@ macro_rules! atomic {
             let $session = &mut Session::of_caller(connection);
             let answer = $verb.await?;
             if let Err(refusal) = &answer {
-                snapshot::confirm_refusal($session, &$state.inner.core, refusal).await?;
+                snapshot::confirm_refusal($session, &$state.inner.store, refusal).await?;
             }
             return Ok(answer);
         }
         let mut deadlocks = 0;
         loop {
-            let mut work = Work::atomic_for_client(&$state.inner.access).await?;
+            let mut work = Work::transaction_for_client(&$state.inner.access).await?;
             let answer = {
                 let $session = &mut work.session();
                 $verb.await
             };
             match answer {
                 Ok(Ok(answer)) => {
-                    work.finish().await?;
+                    work.commit().await?;
                     return Ok(Ok(answer));
                 }
                 Ok(Err(refusal)) => {
-                    work.undo().await?;
+                    work.rollback().await?;
                     return Ok(Err(refusal));
                 }
                 Err(error) if error.kind() == StateErrorKind::Conflict && deadlocks < DEADLOCKS => {
                     deadlocks += 1;
-                    work.undo().await?;
+                    work.rollback().await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -135,12 +138,12 @@ macro_rules! read {
             let $session = &mut Session::of_caller(connection);
             return $verb.await;
         }
-        let mut work = Work::single_for_client(&$state.inner.access).await?;
+        let mut work = Work::statement_for_client(&$state.inner.access).await?;
         let answer = {
             let $session = &mut work.session();
             $verb.await?
         };
-        work.finish().await?;
+        work.commit().await?;
         Ok(answer)
     }};
 }
@@ -177,8 +180,8 @@ impl PostgresState {
         PostgresOptions::default()
     }
 
-    /// The schema as plain SQL, for those who apply it themselves: one entry per version, in order. A database that has
-    /// them all is not changed by [`connect`](Self::connect).
+    /// The schema as plain SQL, for applications that apply it themselves: one entry per version, in order.
+    /// [`connect`](Self::connect) does not change a database that has them all.
     ///
     /// # Errors
     ///
@@ -194,18 +197,18 @@ impl PostgresState {
 
     /// The name of the schema that holds its tables.
     pub fn schema(&self) -> &str {
-        &self.inner.core.schema
+        self.inner.store.schema.name()
     }
 
-    /// The session by which other processes know that this one lives, if there is no pooler.
-    pub(crate) fn lifeline(&self) -> Option<Arc<Lifeline>> {
-        self.inner.presence().map(Presence::lifeline)
+    /// The lock by which other processes know that this one lives, if there is no pooler.
+    pub(crate) fn session_lock(&self) -> Option<Arc<SessionLock>> {
+        self.inner.liveness().map(Liveness::session_lock)
     }
 
     /// What this handle knows of other processes, if there is no pooler.
-    pub(crate) fn presence(&self) -> Option<&Arc<Presence>> {
-        let presence = self.inner.presence.as_ref();
-        presence.filter(|presence| !presence.is_pooled())
+    pub(crate) fn liveness(&self) -> Option<&Arc<Liveness>> {
+        let liveness = self.inner.liveness.as_ref();
+        liveness.filter(|liveness| !liveness.is_pooled())
     }
 
     /// Waits until the connections that are in use come back, and closes all of them. Handles that are left fail from
@@ -215,21 +218,21 @@ impl PostgresState {
     ///
     /// A dropped future closes the connections all the same.
     pub async fn close(&self) {
-        if let Some(presence) = &self.inner.presence {
-            presence.leave();
+        if let Some(liveness) = &self.inner.liveness {
+            liveness.leave();
         }
         self.inner.access.pool.close().await;
-        self.inner.access.lanes.close_reserve().await;
+        self.inner.access.budget.close_reserve().await;
     }
 
-    pub(crate) fn with(core: Core, access: Access, upkeep: Upkeep, presence: Option<Presence>) -> Self {
+    pub(crate) fn with(store: Store, access: Access, upkeep: Upkeep, liveness: Option<Liveness>) -> Self {
         Self {
             inner: Arc::new(Inner {
-                core: Arc::new(core),
+                store: Arc::new(store),
                 access,
                 upkeep,
-                presence: presence.map(Arc::new),
-                starts: Starts::default(),
+                liveness: liveness.map(Arc::new),
+                coalescer: Coalescer::default(),
             }),
         }
     }
@@ -252,17 +255,15 @@ impl StateAdapter for PostgresState {
     }
 
     async fn savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        statement(connection, format!("SAVEPOINT queuert_{depth}")).await
+        savepoint(connection, text::SAVEPOINT, depth).await
     }
 
     async fn release_savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        statement(connection, format!("RELEASE SAVEPOINT queuert_{depth}")).await
+        savepoint(connection, text::RELEASE_SAVEPOINT, depth).await
     }
 
     async fn rollback_to_savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        // One message, so that nothing comes in between.
-        let text = format!("ROLLBACK TO SAVEPOINT queuert_{depth}; RELEASE SAVEPOINT queuert_{depth}");
-        statement(connection, text).await
+        savepoint(connection, text::ROLLBACK_TO_SAVEPOINT, depth).await
     }
 
     async fn shield(&self, connection: &mut PgConnection) -> Result<(), StateError> {
@@ -285,49 +286,50 @@ impl StateAdapter for PostgresState {
         if chains.is_empty() {
             return Ok(Ok(Vec::new()));
         }
-        let Inner { core, access, .. } = &*self.inner;
+        let Inner { store, access, .. } = &*self.inner;
         if within.is_none() {
-            let unknown = core.types.unknown(chains.iter().map(|chain| &chain.job.type_name));
-            core.intern_alone(access, unknown).await?;
+            let unknown = store.type_ids.unknown(chains.iter().map(|chain| &chain.job.type_name));
+            store.intern_alone(access, unknown).await?;
         }
-        // If an id is taken, the general way finds out which.
+        // If an id is taken, the general way finds out which one.
         if within.is_none()
             && create::is_simple(chains)
             && let Some(created) = self.inner.start_in_turn(chains).await?
         {
             return Ok(Ok(created));
         }
-        atomic!(self, within, |session| create::create(session, core, chains))
+        atomic!(self, within, |session| create::create(session, store, chains))
     }
 
     async fn claim_jobs(&self, claim: &ClaimJobs) -> Result<Claimed, StateError> {
         if claim.types.is_empty() || claim.limit == 0 {
             return Ok(Claimed::default());
         }
-        let Inner { core, access, .. } = &*self.inner;
-        let unknown = core.types.unknown(claim.types.iter().map(|claimed| &claimed.name));
-        core.intern_alone(access, unknown).await?;
-        // Before it has a job: if it dies with the first one, the others know whose that was.
-        if let Some(presence) = self.inner.presence() {
-            presence.enlist(&claim.worker, core, access).await;
+        let Inner { store, access, .. } = &*self.inner;
+        let unknown = store.type_ids.unknown(claim.types.iter().map(|claimed| &claimed.name));
+        store.intern_alone(access, unknown).await?;
+        // Before the process has a job: if it dies with its first job, the other processes know whose job that was.
+        if let Some(liveness) = self.inner.liveness() {
+            liveness.enlist(&claim.worker, store, access).await;
         }
-        claim::claim(access, core, claim).await
+        claim::claim(access, store, claim).await
     }
 
     async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
-        let mut work = Work::single(&self.inner.access).await?;
-        let claimed = claim::claimed(&mut work.session(), &self.inner.core, fence).await?;
-        work.finish().await?;
+        let mut work = Work::statement(&self.inner.access).await?;
+        let claimed = claim::claimed(&mut work.session(), &self.inner.store, fence).await?;
+        work.commit().await?;
         Ok(claimed)
     }
 
     async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
-        let Inner { core, access, .. } = &*self.inner;
-        core.intern_alone(access, core.types.unknown(sample.types.iter()))
+        let Inner { store, access, .. } = &*self.inner;
+        store
+            .intern_alone(access, store.type_ids.unknown(sample.types.iter()))
             .await?;
-        let mut work = Work::single(access).await?;
-        let samples = claim::sample(&mut work.session(), core, sample).await?;
-        work.finish().await?;
+        let mut work = Work::statement(access).await?;
+        let samples = claim::sample::sample(&mut work.session(), store, sample).await?;
+        work.commit().await?;
         Ok(samples)
     }
 
@@ -340,14 +342,14 @@ impl StateAdapter for PostgresState {
             return Ok(Vec::new());
         }
         if let Some(connection) = within {
-            // Without the row of the process, which would stay locked until the commit, and the other renewals would wait for
-            // it. No reaper takes a job that the transaction has locked, whatever it thinks of the process.
-            return lease::renew(&mut Session::of_caller(connection), &self.inner.core, renewals, None).await;
+            // Without the row of the process: it would stay locked until the commit, and the other renewals would wait for it. No
+            // reaper takes a job that the transaction has locked, even if it takes the process for dead.
+            return lease::renew(&mut Session::of_caller(connection), &self.inner.store, renewals, None).await;
         }
-        let process = self.inner.presence.as_deref().map(Presence::key);
-        let mut work = Work::renewing(&self.inner.access).await?;
-        let renewed = lease::renew(&mut work.session(), &self.inner.core, renewals, process).await?;
-        work.finish().await?;
+        let process = self.inner.liveness.as_deref().map(Liveness::key);
+        let mut work = Work::renewal(&self.inner.access).await?;
+        let renewed = lease::renew(&mut work.session(), &self.inner.store, renewals, process).await?;
+        work.commit().await?;
         Ok(renewed)
     }
 
@@ -361,9 +363,9 @@ impl StateAdapter for PostgresState {
         }
         match within {
             Some(connection) => {
-                settle::settle(&mut Session::of_caller(connection), &self.inner.core, settlements).await
+                settle::settle(&mut Session::of_caller(connection), &self.inner.store, settlements).await
             }
-            None => settle::settle_alone(&self.inner.access, &self.inner.core, settlements).await,
+            None => settle::settle_alone(&self.inner.access, &self.inner.store, settlements).await,
         }
     }
 
@@ -375,7 +377,7 @@ impl StateAdapter for PostgresState {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
-        let settled = settle::settle(&mut transaction.session(), &self.inner.core, settlements).await?;
+        let settled = settle::settle(&mut transaction.session(), &self.inner.store, settlements).await?;
         transaction.prove();
         Ok(settled)
     }
@@ -385,23 +387,23 @@ impl StateAdapter for PostgresState {
             return Ok(Vec::new());
         }
         // Most sweeps find nothing, and need no transaction for it.
-        let mut work = Work::single(&self.inner.access).await?;
-        let expired = lease::has_expired(&mut work.session(), &self.inner.core, reap).await?;
-        work.finish().await?;
-        let dead = self.inner.presence().map(Presence::deaths).unwrap_or_default();
+        let mut work = Work::statement(&self.inner.access).await?;
+        let expired = lease::has_expired(&mut work.session(), &self.inner.store, reap).await?;
+        work.commit().await?;
+        let dead = self.inner.liveness().map(Liveness::deaths).unwrap_or_default();
         if !expired && dead.is_empty() {
             return Ok(Vec::new());
         }
-        let mut work = Work::atomic(&self.inner.access).await?;
-        let swept = lease::reap(&mut work.session(), &self.inner.core, reap, &dead).await?;
-        work.finish().await?;
-        Ok(swept.tell(&self.inner.core))
+        let mut work = Work::transaction(&self.inner.access).await?;
+        let swept = lease::reap(&mut work.session(), &self.inner.store, reap, &dead).await?;
+        work.commit().await?;
+        Ok(swept.tell(&self.inner.store))
     }
 
     async fn owner_died(&self, since: Instant) {
-        let Inner { core, access, .. } = &*self.inner;
-        match self.inner.presence() {
-            Some(presence) => presence.death_since(since, core, access).await,
+        let Inner { store, access, .. } = &*self.inner;
+        match self.inner.liveness() {
+            Some(liveness) => liveness.death_since(since, store, access).await,
             None => std::future::pending().await,
         }
     }
@@ -412,12 +414,12 @@ impl StateAdapter for PostgresState {
         job: JobId,
         fence: Fence,
     ) -> Result<Result<(), AbortReason>, StateError> {
-        lease::hold(&mut Session::of_caller(connection), &self.inner.core, job, fence).await
+        lease::hold(&mut Session::of_caller(connection), &self.inner.store, job, fence).await
     }
 
     async fn lock_chain(&self, connection: &mut PgConnection, chain: ChainId) -> Result<Option<JobRecord>, StateError> {
         let session = &mut Session::unguarded(connection);
-        let mut locked = self.inner.core.lock_chains(session, [chain]).await?;
+        let mut locked = self.inner.store.lock_chains(session, [chain]).await?;
         if locked.damaged.contains_key(&chain) {
             return Err(corrupt(format!(
                 "chain {chain} has lost the state of its latest job; delete the chain"
@@ -425,7 +427,7 @@ impl StateAdapter for PostgresState {
         }
         let latest = locked.latest.remove(&chain).map(|stored| stored.job);
         if latest.is_none() {
-            snapshot::confirm(session, &self.inner.core, vec![chain.as_uuid()]).await?;
+            snapshot::confirm(session, &self.inner.store, vec![chain.as_uuid()]).await?;
         }
         Ok(latest)
     }
@@ -437,7 +439,7 @@ impl StateAdapter for PostgresState {
     ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
         atomic!(self, within, |session| operate::trigger(
             session,
-            &self.inner.core,
+            &self.inner.store,
             jobs
         ))
     }
@@ -449,7 +451,7 @@ impl StateAdapter for PostgresState {
     ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
         atomic!(self, within, |session| operate::cancel(
             session,
-            &self.inner.core,
+            &self.inner.store,
             chains
         ))
     }
@@ -461,7 +463,7 @@ impl StateAdapter for PostgresState {
     ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
         atomic!(self, within, |session| operate::retry(
             session,
-            &self.inner.core,
+            &self.inner.store,
             chains
         ))
     }
@@ -473,7 +475,7 @@ impl StateAdapter for PostgresState {
     ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
         atomic!(self, within, |session| operate::delete(
             session,
-            &self.inner.core,
+            &self.inner.store,
             delete
         ))
     }
@@ -481,7 +483,7 @@ impl StateAdapter for PostgresState {
     async fn get_jobs(&self, within: Option<&mut PgConnection>, jobs: &[JobId]) -> Result<Vec<JobRecord>, StateError> {
         read!(self, within, |session| query::jobs_by_id(
             session,
-            &self.inner.core,
+            &self.inner.store,
             jobs
         ))
     }
@@ -493,7 +495,7 @@ impl StateAdapter for PostgresState {
     ) -> Result<Vec<ChainRecord>, StateError> {
         read!(self, within, |session| query::chains_by_id(
             session,
-            &self.inner.core,
+            &self.inner.store,
             chains
         ))
     }
@@ -505,7 +507,7 @@ impl StateAdapter for PostgresState {
     ) -> Result<Vec<JobRecord>, StateError> {
         read!(self, within, |session| query::list_jobs(
             session,
-            &self.inner.core,
+            &self.inner.store,
             query
         ))
     }
@@ -517,7 +519,7 @@ impl StateAdapter for PostgresState {
     ) -> Result<Vec<ChainRecord>, StateError> {
         read!(self, within, |session| query::list_chains(
             session,
-            &self.inner.core,
+            &self.inner.store,
             query
         ))
     }
@@ -529,28 +531,28 @@ impl StateAdapter for PostgresState {
     ) -> Result<Vec<ChainRecord>, StateError> {
         read!(self, within, |session| query::list_blockers(
             session,
-            &self.inner.core,
+            &self.inner.store,
             job
         ))
     }
 
     async fn watermark(&self) -> Result<Timestamp, StateError> {
-        let mut work = Work::single_for_client(&self.inner.access).await?;
-        let watermark = watermark::watermark(&mut work.session(), &self.inner.core).await?;
-        work.finish().await?;
+        let mut work = Work::statement_for_client(&self.inner.access).await?;
+        let watermark = watermark::watermark(&mut work.session(), &self.inner.store).await?;
+        work.commit().await?;
         Ok(watermark)
     }
 
     async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {
         let Inner {
-            core, access, upkeep, ..
+            store, access, upkeep, ..
         } = &*self.inner;
-        upkeep.run(core, access, maintain).await
+        upkeep.run(store, access, maintain).await
     }
 }
 
-async fn statement(connection: &mut PgConnection, text: String) -> Result<(), StateError> {
-    sqlx::raw_sql(AssertSqlSafe(text))
+async fn savepoint(connection: &mut PgConnection, template: &str, depth: u32) -> Result<(), StateError> {
+    sqlx::raw_sql(AssertSqlSafe(fill(template, &Filling::none().with("depth", depth))))
         .execute(connection)
         .await
         .map(drop)

@@ -1,4 +1,4 @@
-//! The caller's transactions, and the library's own work.
+//! The caller's transactions, and the connections on which verbs run by themselves.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -9,25 +9,15 @@ use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::connect::{Access, Mode};
+use crate::connection::budget::Borrowed;
+use crate::connection::connect::{Access, Mode};
+use crate::connection::session::Session;
 use crate::error::{misconfigured, translate};
-use crate::lanes::Lent;
-use crate::session::Session;
+use crate::statements::{Filling, fill, plain, text};
 
-/// Sets the mark of a transaction in which the library writes for the caller. It goes with the transaction, however that
-/// ends: a `COMMIT` or `ROLLBACK` of the caller's, of which neither sqlx nor this library hears, takes it away.
-pub(crate) const MARK: &str = "SET LOCAL queuert.transaction = 'open'";
-
-/// Whether the mark is there.
-pub(crate) const IN_TRANSACTION: &str = "current_setting('queuert.transaction', true) = 'open'";
-
-/// The name of a setting that does not exist: asking for it is an error, which [`translate`] knows.
+/// The name of a setting that does not exist: a statement that must run in a transaction asks for it elsewhere. The error
+/// is one that [`translate`] knows.
 pub(crate) const ENDED: &str = "queuert.transaction_ended";
-
-/// An expression that has the value of another one in a transaction with the mark, and is an error elsewhere.
-pub(crate) fn in_transaction(value: &str, sql_type: &str) -> String {
-    format!("CASE WHEN {IN_TRANSACTION} THEN {value} ELSE current_setting('{ENDED}')::{sql_type} END")
-}
 
 /// Lets what a verb writes from now on be undone by [`undo_shielded`], on a connection whose transaction the caller
 /// commits.
@@ -38,9 +28,9 @@ pub(crate) async fn shield(connection: &mut PgConnection) -> Result<(), StateErr
              request that is dropped could not be undone; begin it with `pool.begin()` or `connection.begin()`",
         ));
     }
-    // Fails unless a transaction is open in which nothing has failed. One message.
-    let text = format!("SAVEPOINT queuert_shield; RELEASE SAVEPOINT queuert_shield; {MARK}");
-    sqlx::raw_sql(AssertSqlSafe(text))
+    let mark = fill(text::MARK, &Filling::none());
+    let shield = fill(text::SHIELD, &Filling::none().with("mark", mark));
+    sqlx::raw_sql(AssertSqlSafe(shield))
         .execute(&mut *connection)
         .await
         .map_err(translate)?;
@@ -64,7 +54,7 @@ pub(crate) fn undo_shielded(connection: &mut PgConnection) {
 
 /// An open transaction. Dereferences to sqlx's connection; dropped, it rolls back.
 pub struct PostgresTransaction {
-    inner: Lent,
+    inner: Borrowed,
     /// Whether calls of the schema's functions are kept prepared.
     prepared_calls: bool,
     /// Whether the last statement was one of the library's own, and went well.
@@ -73,7 +63,7 @@ pub struct PostgresTransaction {
 
 impl PostgresTransaction {
     pub(crate) async fn begin(access: &Access) -> Result<Self, StateError> {
-        let mut inner = access.lanes.pass().await.map_err(translate)?;
+        let mut inner = access.budget.for_transaction().await.map_err(translate)?;
         let prepared_calls = access.mode() == Mode::Own;
         inner.begin(access.begin_for_caller()).await.map_err(translate)?;
         Ok(Self {
@@ -104,31 +94,26 @@ impl PostgresTransaction {
         }
         // A transaction in which a statement has failed answers COMMIT with a rollback that looks like success. It
         // refuses every other statement, though, so there is no doubt about one that has just answered.
-        // Nor is there about one that the caller has ended with a statement: it has lost its mark.
-        let alive = match self.proven {
-            true => Ok(()),
-            false => {
-                let text = format!("SELECT {}", in_transaction("''", "text"));
-                sqlx::raw_sql(AssertSqlSafe(text))
-                    .execute(&mut *self.inner)
-                    .await
-                    .map(drop)
-            }
+        // A transaction that the caller has ended with a statement of its own has lost its mark.
+        let alive = if self.proven {
+            Ok(())
+        } else {
+            let is_open = sqlx::raw_sql(plain(text::IS_OPEN)).execute(&mut *self.inner).await;
+            is_open.map(drop)
         };
         if let Err(error) = alive {
-            // What comes of the rollback does not matter: if it fails the connection is lost, and with it the
-            // transaction.
+            // The result of the rollback does not matter: if it fails, the connection is lost, and the transaction with it.
             let _ = self.rollback().await;
             return Err(translate(error));
         }
         self.inner.commit().await.map_err(translate)?;
-        self.inner.leave();
+        self.inner.release();
         Ok(())
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
         self.inner.rollback().await.map_err(translate)?;
-        self.inner.leave();
+        self.inner.release();
         Ok(())
     }
 }
@@ -154,42 +139,43 @@ impl fmt::Debug for PostgresTransaction {
     }
 }
 
-/// A connection on which a verb runs by itself. Dropped before [`finish`](Self::finish), it has done nothing, unless
+/// A connection on which a verb runs by itself. Dropped before [`commit`](Self::commit), it has done nothing, unless
 /// the verb is a single statement that was sent.
 #[derive(Debug)]
 pub(crate) struct Work {
-    connection: Lent,
+    connection: Borrowed,
     /// Whether statements are kept prepared on the connection.
     prepared: bool,
 }
 
 impl Work {
-    /// For a verb of one statement, which commits by itself. Of the workers, as is [`atomic`](Self::atomic).
-    pub(crate) async fn single(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.enter().await, false).await
+    /// For a verb of the workers that is one statement, which commits by itself.
+    pub(crate) async fn statement(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_worker().await, false).await
     }
 
-    /// The same for renewals, which wait for no connection that somebody else has.
-    pub(crate) async fn renewing(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.renew().await, false).await
+    /// For a renewal of leases, which waits for no connection that another caller has.
+    pub(crate) async fn renewal(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_renewal().await, false).await
     }
 
-    /// For a verb of several statements.
-    pub(crate) async fn atomic(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.enter().await, true).await
+    /// For a verb of the workers that is several statements.
+    pub(crate) async fn transaction(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_worker().await, true).await
     }
 
-    /// The same for what the client was asked for.
-    pub(crate) async fn single_for_client(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.visit().await, false).await
+    /// For a verb of the client that is one statement.
+    pub(crate) async fn statement_for_client(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_client().await, false).await
     }
 
-    pub(crate) async fn atomic_for_client(access: &Access) -> Result<Self, StateError> {
-        Self::on(access, access.lanes.visit().await, true).await
+    /// For a verb of the client that is several statements.
+    pub(crate) async fn transaction_for_client(access: &Access) -> Result<Self, StateError> {
+        Self::on(access, access.budget.for_client().await, true).await
     }
 
-    async fn on(access: &Access, lent: Result<Lent, sqlx::Error>, atomic: bool) -> Result<Self, StateError> {
-        let mut connection = lent.map_err(translate)?;
+    async fn on(access: &Access, connection: Result<Borrowed, sqlx::Error>, atomic: bool) -> Result<Self, StateError> {
+        let mut connection = connection.map_err(translate)?;
         let prepared = access.mode() == Mode::Own;
         if atomic || !prepared {
             connection.begin(access.begin_for_library()).await.map_err(translate)?;
@@ -201,17 +187,17 @@ impl Work {
         Session::own(&mut self.connection, self.prepared)
     }
 
-    /// Makes it last.
-    pub(crate) async fn finish(mut self) -> Result<(), StateError> {
+    /// Commits the work.
+    pub(crate) async fn commit(mut self) -> Result<(), StateError> {
         self.connection.commit().await.map_err(translate)?;
-        self.connection.leave();
+        self.connection.release();
         Ok(())
     }
 
-    /// Undoes it, where it can be undone, and waits until its locks are gone.
-    pub(crate) async fn undo(mut self) -> Result<(), StateError> {
+    /// Rolls the work back, where it can be, and waits until its locks are released.
+    pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
         self.connection.rollback().await.map_err(translate)?;
-        self.connection.leave();
+        self.connection.release();
         Ok(())
     }
 }

@@ -164,7 +164,9 @@ async fn keyed_starts_cost_what_they_are_however_many_a_call_has() {
         let (types, keys, left_out, places) = arguments(items);
         let since = list(std::iter::repeat_n("NULL", items), "bigint");
         let search = [&types, &keys, &since, &left_out, &places, &places].map(Clone::clone);
-        searches.push(total_work(&explain(&state, "AS u(type_id, key, since", &search).await));
+        searches.push(total_work(
+            &explain(&state, "AS item(type_id, key, since", &search).await,
+        ));
         let new = list((0..items).map(|_| uuid()), "uuid");
         let (known, beside) = (list(vec!["t"; items], "boolean"), list(vec!["f"; items], "boolean"));
         let take = [
@@ -179,7 +181,7 @@ async fn keyed_starts_cost_what_they_are_however_many_a_call_has() {
             places,
         ];
         takes.push(total_work(
-            &explain(&state, "AS u(type_id, chain_id, key, known", &take).await,
+            &explain(&state, "AS given(type_id, chain_id, key, existed", &take).await,
         ));
     }
     assert_linear(searches[0], searches[1], "the search for chains with the keys");
@@ -230,7 +232,7 @@ async fn the_search_for_a_circle_reads_every_edge_once() {
         let (_, settled) = continue_with(&state, &top).await;
         assert!(matches!(settled, Settled::Applied(_)), "{settled:?}");
         let blockers = list(top.iter().map(|chain| chain.as_uuid()), "uuid");
-        let plan = explain(&state, "WITH RECURSIVE way(id)", &[blockers]).await;
+        let plan = explain(&state, "WITH RECURSIVE ahead(id)", &[blockers]).await;
         assert_eq!(rows_of(&plan, "blocker"), (wide * SHARED) as f64, "{plan:#}");
         // Its row in the table of jobs and the one in the table of what waits, for each chain.
         assert!(rows_of(&plan, "job") <= (2 * (wide + SHARED)) as f64, "{plan:#}");
@@ -257,7 +259,7 @@ async fn a_long_way_is_locked_chain_by_chain() {
     let mut costs = Vec::new();
     for length in [1_000, 2_000] {
         let ids = list(chains[..length].iter().map(|chain| chain.as_uuid()), "uuid");
-        let locked = explain(&state, "FOR UPDATE SKIP LOCKED), in_", &[ids]).await;
+        let locked = explain(&state, "SKIP LOCKED\n), in_", &[ids]).await;
         costs.push(total_work(&locked));
     }
     assert_linear(costs[0], costs[1], "the locks of a long way");

@@ -186,7 +186,7 @@ async fn check(state: &PostgresState, when: &str) {
     }
     let samples: Vec<_> = plans
         .iter()
-        .filter(|(text, _)| text.contains("ORDINALITY AS t(id, place)"))
+        .filter(|(text, _)| text.contains("AS sampled_type(id, place)"))
         .collect();
     assert!(!samples.is_empty(), "no sample was prepared {when}");
     for (_, plan) in samples {

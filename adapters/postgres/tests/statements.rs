@@ -52,7 +52,7 @@ impl Counted {
     /// All but what a new connection is asked once.
     async fn count(&mut self) -> i64 {
         let text = "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_statements WHERE query !~ 'pg_stat_statements' \
-                    AND query !~ 'queuert.lifeline'";
+                    AND query !~ 'queuert.session_lock'";
         sqlx::query_scalar(text)
             .fetch_one(&mut self.watch)
             .await

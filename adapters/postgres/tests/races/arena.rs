@@ -332,14 +332,14 @@ const RULES: [(&str, &str); 8] = [
     ),
     (
         "a key has one open chain, but for those that were started beside another one",
-        "SELECT f.dedup_key FROM {schema}.job AS f JOIN chain AS c ON c.id = f.id \
-         WHERE f.dedup_key IS NOT NULL AND c.place NOT IN ('completed', 'stopped') \
+        "SELECT f.deduplication_key FROM {schema}.job AS f JOIN chain AS c ON c.id = f.id \
+         WHERE f.deduplication_key IS NOT NULL AND c.place NOT IN ('completed', 'stopped') \
          AND NOT EXISTS (SELECT 1 FROM {schema}.open_key AS k WHERE k.chain_id = f.id AND k.beside) \
-         GROUP BY f.type_id, f.dedup_key HAVING count(*) > 1",
+         GROUP BY f.type_id, f.deduplication_key HAVING count(*) > 1",
     ),
     (
         "the keys of open chains are taken, and no others",
-        "SELECT f.id FROM {schema}.job AS f JOIN chain AS c ON c.id = f.id WHERE f.dedup_key IS NOT NULL \
+        "SELECT f.id FROM {schema}.job AS f JOIN chain AS c ON c.id = f.id WHERE f.deduplication_key IS NOT NULL \
          AND (c.place NOT IN ('completed', 'stopped')) <> EXISTS (SELECT 1 FROM {schema}.open_key AS k WHERE k.chain_id = f.id) \
          UNION ALL SELECT k.chain_id FROM {schema}.open_key AS k LEFT JOIN chain AS c ON c.id = k.chain_id WHERE c.id IS NULL",
     ),

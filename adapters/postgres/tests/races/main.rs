@@ -6,6 +6,7 @@
 mod support;
 
 mod arena;
+mod awaited_ends;
 mod blockers;
 mod claims;
 mod deadlocks;
@@ -17,4 +18,3 @@ mod keys;
 mod leases;
 mod lost_answers;
 mod operators;
-mod together;

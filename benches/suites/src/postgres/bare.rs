@@ -65,7 +65,7 @@ impl Bare {
         Ok(Self {
             start: the_one_with("new_job AS (")?,
             claim: the_one_with("synchronous_commit")?,
-            settle: the_one_with("f AS (DELETE FROM")?,
+            settle: the_one_with("ended AS (")?,
             letter_type,
             options,
         })
@@ -195,6 +195,8 @@ impl Starts {
 
     pub(super) async fn run(&self, bare: &Bare, connection: &mut PgConnection) -> Result<(), BoxError> {
         let start = sqlx::query(bare.start.clone())
+            .bind(vec![bare.letter_type])
+            .bind(vec![SendLetter::NAME])
             .bind(&self.ids)
             .bind(&self.inputs)
             .bind(bare.letter_type)

@@ -1,0 +1,568 @@
+//! How connections are made, and what is asked of the server first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use queuert::__task::Lock;
+use queuert::StateError;
+use sqlx::pool::{PoolConnection, PoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Row, SqlSafeStr, SqlStr};
+use tokio::runtime::{Handle, Id};
+use tokio::time::Instant;
+
+use crate::connection::budget::Budget;
+use crate::connection::hidden::Hidden;
+use crate::error::{has_code, misconfigured, translate};
+use crate::liveness::Liveness;
+use crate::liveness::session_lock::{self, SessionLock};
+use crate::migrate;
+use crate::options::PostgresOptions;
+use crate::state::PostgresState;
+use crate::statements::{Filling, fill, plain, text};
+use crate::store::Store;
+use crate::upkeep::Upkeep;
+
+/// The oldest server that has what the statements use.
+const OLDEST_SERVER: i32 = 140_000;
+
+/// What the statements of this library need, and most others do not: plans that are made once, and that follow the
+/// indexes in their order whatever the tables looked like when they were made.
+const TUNING: [(&str, &str); 4] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("jit", "off"),
+];
+
+/// One snapshot per statement: a statement that waited for a lock sees what its holder has written.
+const ISOLATION: (&str, &str) = ("default_transaction_isolation", "read committed");
+
+/// The library's own transactions go from one statement to the next without a pause. One that does not is of a process
+/// that is frozen or has vanished, and its locks are in the way of the others. Not set where the session has a shorter limit.
+const IDLE: (&str, &str) = ("idle_in_transaction_session_timeout", "5s");
+
+/// With these the server notices within half a minute that the machine at the other end has vanished, whether it waits for
+/// a statement (keepalives) or has sent an answer (user timeout, in milliseconds).
+pub(crate) const KEEPALIVES: [(&str, &str); 4] = [
+    ("tcp_keepalives_idle", "15"),
+    ("tcp_keepalives_interval", "5"),
+    ("tcp_keepalives_count", "3"),
+    ("tcp_user_timeout", "30000"),
+];
+
+/// Connections that were used within this time are taken to be alive.
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
+
+/// How long a connection that another runtime has made may take to answer.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// How the library's own statements run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// On connections of its own: prepared, with settings that last.
+    Own,
+    /// On connections that may belong to another server process in the next transaction: in transactions, with settings
+    /// that end with them.
+    Guarded,
+}
+
+/// Connections, and how to use them.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) pool: PgPool,
+    /// The same connections, for the library's own work.
+    pub(crate) budget: Budget,
+    sessions: Sessions,
+    own: Begins,
+    guarded: Begins,
+}
+
+/// What begins transactions.
+#[derive(Clone, Debug)]
+struct Begins {
+    /// For the caller: with the settings that the caller's statements would have elsewhere.
+    for_caller: SqlStr,
+    /// For the library's own statements.
+    for_library: SqlStr,
+}
+
+impl Begins {
+    /// With settings that end with the transaction.
+    fn guarded(usual: &Usual) -> Self {
+        Self {
+            for_caller: begin(None, [], true),
+            for_library: read_committed(TUNING.into_iter().chain(usual.idle())),
+        }
+    }
+}
+
+impl Access {
+    fn new(pool: PgPool, sessions: Sessions, own: Begins, guarded: Begins) -> Self {
+        Self {
+            budget: Budget::new(pool.clone(), sessions.clone()),
+            pool,
+            sessions,
+            own,
+            guarded,
+        }
+    }
+
+    /// How statements run. Ask with the connection in hand: a new one may have been found to lead to a pooler.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.sessions.are_own() {
+            Mode::Own
+        } else {
+            Mode::Guarded
+        }
+    }
+
+    fn begins(&self) -> &Begins {
+        match self.mode() {
+            Mode::Own => &self.own,
+            Mode::Guarded => &self.guarded,
+        }
+    }
+
+    pub(crate) fn begin_for_caller(&self) -> SqlStr {
+        self.begins().for_caller.clone()
+    }
+
+    pub(crate) fn begin_for_library(&self) -> SqlStr {
+        self.begins().for_library.clone()
+    }
+}
+
+/// Whether the server's sessions behind the connections of a pool are the pool's own. Each new connection is checked, because
+/// a pooler may come between a living process and its server: by a failover, or by a change of the name's address.
+#[derive(Clone, Debug)]
+pub(crate) struct Sessions(Option<Arc<Tuned>>);
+
+#[derive(Debug)]
+struct Tuned {
+    session_lock: Arc<SessionLock>,
+    /// What connections are made with where there is a pooler.
+    plain: Hidden<PgConnectOptions>,
+    is_plain: AtomicBool,
+}
+
+impl Sessions {
+    /// Sessions of a pool that may lead to a pooler, so that none is taken for the library's own.
+    pub(crate) const fn of_pooler() -> Self {
+        Self(None)
+    }
+
+    /// The session lock whose number the connections carry, unless a pooler was found.
+    fn session_lock(&self) -> Option<Arc<SessionLock>> {
+        let tuned = self.0.as_ref().filter(|tuned| !tuned.session_lock.is_pooled())?;
+        Some(Arc::clone(&tuned.session_lock))
+    }
+
+    fn are_own(&self) -> bool {
+        self.0.as_ref().is_some_and(|tuned| !tuned.session_lock.is_pooled())
+    }
+
+    /// Looks at the answer of a pool that was asked for a connection, and has the next ones made without what a pooler does
+    /// not take. Whether it should be asked again.
+    pub(crate) fn heard<T>(&self, answer: &Result<T, sqlx::Error>, pool: &PgPool) -> bool {
+        let Some(tuned) = &self.0 else {
+            return false;
+        };
+        // "unsupported startup parameter": a pooler's answer, never the server's.
+        let refused = matches!(answer, Err(error) if has_code(error, "08P01"));
+        if refused {
+            tuned.session_lock.found_pooler();
+        }
+        if !tuned.session_lock.is_pooled() || tuned.is_plain.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        pool.set_connect_options(tuned.plain.clone().0);
+        refused
+    }
+}
+
+pub(crate) async fn connect(settings: PostgresOptions, options: PgConnectOptions) -> Result<PostgresState, StateError> {
+    // Not sent at all: a pooler would refuse it, and nothing here is a float.
+    let mut options = options.extra_float_digits(None);
+    if options.get_application_name().is_none() {
+        options = options.application_name("queuert");
+    }
+    let mut first = first_connection(&settings, &options).await?;
+    let usual = inspect(&mut first).await?;
+    migrate::install(&mut first, &settings.schema, settings.migrate).await?;
+    first.close().await.map_err(translate)?;
+    let plain = options.clone().statement_cache_capacity(0);
+    if !settings.pooler
+        && let Some((pool, session_lock)) = tuned_pool(&settings, &options).await?
+    {
+        let own = Begins {
+            for_caller: begin_with(&usual),
+            for_library: read_committed(usual.idle()),
+        };
+        let sessions = Sessions(Some(Arc::new(Tuned {
+            session_lock,
+            plain: Hidden(plain),
+            is_plain: AtomicBool::new(false),
+        })));
+        return Ok(PostgresState::new(
+            &settings,
+            Access::new(pool, sessions, own, Begins::guarded(&usual)),
+        ));
+    }
+    let pool = pool_options(&settings).connect_lazy_with(plain);
+    Ok(PostgresState::new(&settings, guarded(pool, &usual)))
+}
+
+/// The connection on which the server is inspected and the schema is made.
+async fn first_connection(settings: &PostgresOptions, options: &PgConnectOptions) -> Result<PgConnection, StateError> {
+    if !settings.pooler {
+        let kept_alive = options.clone().options(missing_keepalives(options));
+        match PgConnection::connect_with(&kept_alive).await {
+            // A pooler refuses the options, in one of these ways.
+            Err(error) if has_code(&error, "08P01") || has_code(&error, "0A000") => {}
+            connection => return connection.map_err(translate),
+        }
+    }
+    PgConnection::connect_with(options).await.map_err(translate)
+}
+
+/// The keepalives that the application has not set itself in the options of its connections.
+pub(crate) fn missing_keepalives(options: &PgConnectOptions) -> Vec<(&'static str, &'static str)> {
+    let said = options.get_options().unwrap_or_default();
+    KEEPALIVES
+        .into_iter()
+        .filter(|(name, _)| !said.contains(name))
+        .collect()
+}
+
+pub(crate) async fn adopt(settings: PostgresOptions, pool: PgPool) -> Result<PostgresState, StateError> {
+    let mut connection = ClosedUnlessKept(Some(pool.acquire().await.map_err(translate)?));
+    let usual = inspect(connection.get()).await?;
+    migrate::install(connection.get(), &settings.schema, settings.migrate).await?;
+    connection.keep();
+    Ok(PostgresState::new(&settings, guarded(pool, &usual)))
+}
+
+/// A connection of the application's pool that is closed unless it is given back on purpose. A future that is dropped while
+/// it begins a transaction leaves a `BEGIN` of which the driver knows nothing: the pool would lend the connection to the
+/// application, whose statements would then be in a transaction that no one commits.
+struct ClosedUnlessKept(Option<PoolConnection<Postgres>>);
+
+impl ClosedUnlessKept {
+    fn get(&mut self) -> &mut PgConnection {
+        self.0.as_mut().expect("the connection is there until it is given back")
+    }
+
+    /// Gives it back to the pool.
+    fn keep(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for ClosedUnlessKept {
+    fn drop(&mut self) {
+        drop(self.0.take().map(PoolConnection::detach));
+    }
+}
+
+fn guarded(pool: PgPool, usual: &Usual) -> Access {
+    Access::new(
+        pool,
+        Sessions::of_pooler(),
+        Begins::guarded(usual),
+        Begins::guarded(usual),
+    )
+}
+
+fn read_committed(settings: impl IntoIterator<Item = (&'static str, &'static str)>) -> SqlStr {
+    begin(Some("READ COMMITTED"), settings, false)
+}
+
+/// The message that begins a transaction: at this isolation level, or that of the session, with settings that end with it,
+/// and with the mark of one in which the library writes for the caller.
+fn begin<'s>(
+    isolation: Option<&str>,
+    settings: impl IntoIterator<Item = (&'s str, &'s str)>,
+    is_marked: bool,
+) -> SqlStr {
+    let set_local = |(name, value): (&str, &str)| {
+        fill(
+            text::SET_LOCAL,
+            &Filling::none().with("name", name).with("value", value),
+        )
+    };
+    let settings: Vec<String> = settings.into_iter().map(set_local).collect();
+    let filling = Filling::none()
+        .when("isolated", isolation.is_some())
+        .when("marked", is_marked)
+        .with("isolation", isolation.unwrap_or_default())
+        .with("settings", settings.concat())
+        .with("mark", fill(text::MARK, &Filling::none()));
+    AssertSqlSafe(fill(text::BEGIN, &filling)).into_sql_str()
+}
+
+/// What the server sets where this library sets something else.
+struct Usual {
+    tuning: [String; 4],
+    isolation: String,
+    /// Whether a transaction may be idle for a shorter time than [`IDLE`] allows.
+    is_impatient: bool,
+}
+
+impl Usual {
+    /// The limit for the library's own transactions, unless the usual one is shorter.
+    fn idle(&self) -> Option<(&'static str, &'static str)> {
+        (!self.is_impatient).then_some(IDLE)
+    }
+}
+
+/// A transaction in which the usual settings hold.
+fn begin_with(usual: &Usual) -> SqlStr {
+    let differing = TUNING
+        .iter()
+        .zip(&usual.tuning)
+        .filter(|((_, tuned), value)| tuned != value);
+    let settings = differing.map(|((name, _), value)| (*name, value.as_str()));
+    begin(Some(&usual.isolation), settings, true)
+}
+
+/// The runtime that uses a pool, and since when.
+#[derive(Debug)]
+struct Home {
+    runtime: Id,
+    since: Instant,
+}
+
+impl Home {
+    fn here() -> Self {
+        Self {
+            runtime: Handle::current().id(),
+            since: Instant::now(),
+        }
+    }
+
+    /// How long the current runtime has been using the pool without another one in between.
+    fn settled(home: &Lock<Self>) -> Duration {
+        let mut home = home.lock();
+        if home.runtime != Handle::current().id() {
+            *home = Self::here();
+        }
+        home.since.elapsed()
+    }
+}
+
+/// Whether the runtime that has made a connection still drives it. Without that runtime a connection can send, and can read an
+/// answer that is there already when it looks, as a quick one may be on a busy machine. It cannot wait for one. So the second
+/// answer takes the server a while.
+async fn hears(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    connection.ping().await?;
+    sqlx::raw_sql(plain(text::ANSWERS_LATE)).execute(connection).await?;
+    Ok(())
+}
+
+fn pool_options(settings: &PostgresOptions) -> PoolOptions<Postgres> {
+    pool_options_with(settings, None)
+}
+
+/// With a look at every new connection, if there is a session_lock: a pool takes one hook only.
+fn pool_options_with(settings: &PostgresOptions, session_lock: Option<Arc<SessionLock>>) -> PoolOptions<Postgres> {
+    let home = Arc::new(Lock::new(Home::here()));
+    let known = Arc::clone(&home);
+    PgPoolOptions::new()
+        .max_connections(settings.max_connections)
+        .acquire_timeout(settings.acquire_timeout)
+        .test_before_acquire(false)
+        .after_connect(move |connection, _| {
+            Home::settled(&known);
+            let session_lock = session_lock.clone();
+            Box::pin(async move {
+                match session_lock {
+                    Some(session_lock) => session_lock.check(connection).await,
+                    None => Ok(()),
+                }
+            })
+        })
+        // Connections in use are not tested, which saves a round trip. An idle connection may have died. A connection that was
+        // made on another runtime has died with it, or receives no answer while that runtime stands still.
+        .before_acquire(move |connection, meta| {
+            let may_be_elsewhere = meta.age >= Home::settled(&home);
+            Box::pin(async move {
+                if may_be_elsewhere {
+                    let answers = tokio::time::timeout(SIGN_OF_LIFE, hears(connection)).await;
+                    return Ok(answers.is_ok_and(|answer| answer.is_ok()));
+                }
+                if meta.idle_for >= FRESH {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+}
+
+/// A pool with the settings above, or `None` if there is a pooler between here and the server.
+async fn tuned_pool(
+    settings: &PostgresOptions,
+    options: &PgConnectOptions,
+) -> Result<Option<(PgPool, Arc<SessionLock>)>, StateError> {
+    let session_lock = Arc::new(SessionLock::new(fastrand::i64(..)));
+    let tuned = options
+        .clone()
+        .options(TUNING.into_iter().chain([ISOLATION]).chain(missing_keepalives(options)))
+        .options([(session_lock::SETTING, session_lock.key())])
+        .statement_cache_capacity(500);
+    let pool = pool_options_with(settings, Some(Arc::clone(&session_lock)));
+    let pool = match pool.connect_with(tuned).await {
+        Ok(pool) => pool,
+        // "unsupported startup parameter", a pooler's answer and never the server's; or another pooler's words for that.
+        Err(error) if has_code(&error, "08P01") || has_code(&error, "0A000") => return Ok(None),
+        Err(error) => return Err(translate(error)),
+    };
+    if session_lock.is_pooled() {
+        pool.close().await;
+        return Ok(None);
+    }
+    Ok(Some((pool, session_lock)))
+}
+
+/// Checks the server, and asks for its settings.
+async fn inspect(connection: &mut PgConnection) -> Result<Usual, StateError> {
+    let row = sqlx::raw_sql(plain(text::INSPECT))
+        .fetch_one(connection)
+        .await
+        .map_err(|error| {
+            if has_code(&error, "42704") {
+                too_old("of an unknown version").with_source(error)
+            } else {
+                translate(error)
+            }
+        })?;
+    let setting = |name: &str| row.try_get::<String, _>(name).map_err(translate);
+    let number: i32 = setting("version_number")?.parse().unwrap_or_default();
+    if number < OLDEST_SERVER {
+        return Err(too_old(&setting("version")?));
+    }
+    let encoding = setting("encoding")?;
+    if encoding != "UTF8" {
+        return Err(misconfigured(format!(
+            "the database is encoded as {encoding}, in which not every payload can be kept; create one with ENCODING 'UTF8'"
+        )));
+    }
+    if setting("read_only")? == "on" {
+        return Err(misconfigured(format!(
+            "`default_transaction_read_only` is on, so role {role} cannot write: run `ALTER ROLE {role} RESET \
+             default_transaction_read_only`, the same for `DATABASE {database}`, or look for the setting in the URL and in the \
+             server's configuration",
+            role = setting("role")?,
+            database = setting("database")?,
+        )));
+    }
+    let mut tuning = [const { String::new() }; TUNING.len()];
+    for (value, (name, _)) in tuning.iter_mut().zip(TUNING) {
+        *value = setting(name)?;
+    }
+    Ok(Usual {
+        tuning,
+        isolation: setting("isolation")?,
+        is_impatient: setting("has_short_idle_limit")? == "true",
+    })
+}
+
+fn too_old(version: &str) -> StateError {
+    misconfigured(format!(
+        "the server is Postgres {version}; this library needs Postgres 14 or later"
+    ))
+}
+
+impl PostgresState {
+    fn new(settings: &PostgresOptions, access: Access) -> Self {
+        let store = Store::new(access.pool.clone(), &settings.schema, settings.ageing_step);
+        let upkeep = Upkeep::new(&settings.schema, settings.retention.clone());
+        // Only connections of the library's own carry the number of a session lock.
+        let liveness = access.sessions.session_lock();
+        let liveness = liveness.map(|session_lock| Liveness::new(session_lock, access.pool.connect_options()));
+        Self::with(store, access, upkeep, liveness)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr;
+
+    use super::*;
+
+    async fn options() -> PgConnectOptions {
+        PgConnectOptions::from_str(&postgres_support::server_url().await).unwrap()
+    }
+
+    /// The names of the keepalives that a client has set: over a socket of the machine itself their values read as zero.
+    async fn keepalives(connection: &mut PgConnection) -> Vec<String> {
+        let set = "SELECT name FROM pg_settings WHERE name LIKE 'tcp\\_%' AND source = 'client' ORDER BY name";
+        sqlx::query_scalar(set).fetch_all(connection).await.unwrap()
+    }
+
+    const ALL: [&str; 4] = [
+        "tcp_keepalives_count",
+        "tcp_keepalives_idle",
+        "tcp_keepalives_interval",
+        "tcp_user_timeout",
+    ];
+
+    #[tokio::test]
+    async fn the_first_connection_has_keepalives() {
+        let mut first = first_connection(&PostgresState::options(), &options().await)
+            .await
+            .unwrap();
+        assert_eq!(keepalives(&mut first).await, ALL);
+    }
+
+    /// The pool's connections, and those beside it, which are made with the same options.
+    #[tokio::test]
+    async fn the_connections_of_the_pool_have_keepalives() {
+        let tuned = tuned_pool(&PostgresState::options(), &options().await).await.unwrap();
+        let (pool, _) = tuned.expect("there is no pooler");
+        let mut connection = pool.acquire().await.unwrap();
+        assert_eq!(keepalives(&mut connection).await, ALL);
+        let mut beside = PgConnection::connect_with(&pool.connect_options()).await.unwrap();
+        assert_eq!(keepalives(&mut beside).await, ALL);
+    }
+
+    /// The library's own transactions have a limit for idle time, which is never longer than that of the role.
+    #[tokio::test]
+    async fn a_transaction_of_the_library_has_the_shorter_limit_for_idle_time() {
+        for (of_role, expected) in [("0", "5s"), ("1min", "5s"), ("700ms", "700ms")] {
+            let options = options().await.options([(IDLE.0, of_role)]);
+            let mut connection = PgConnection::connect_with(&options).await.unwrap();
+            let usual = inspect(&mut connection).await.unwrap();
+            let texts = [Begins::guarded(&usual).for_library, read_committed(usual.idle())];
+            for begin in texts {
+                sqlx::raw_sql(begin).execute(&mut connection).await.unwrap();
+                let idle: String = sqlx::query_scalar("SELECT current_setting('idle_in_transaction_session_timeout')")
+                    .fetch_one(&mut connection)
+                    .await
+                    .unwrap();
+                assert_eq!(idle, expected, "{of_role}");
+                sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.unwrap();
+            }
+        }
+    }
+
+    /// After the end of its job too, the session ends no later than the role's limit says.
+    #[tokio::test]
+    async fn the_end_of_a_job_does_not_loosen_the_limit_of_the_role() {
+        let until = fill("SELECT {limit_idle_time:{now} + 60500000}", &Filling::none());
+        for (of_role, expected) in [("0", 55_000..=60_500), ("2h", 55_000..=60_500), ("700ms", 700..=700)] {
+            let options = options().await.options([(IDLE.0, of_role)]);
+            let mut connection = PgConnection::connect_with(&options).await.unwrap();
+            sqlx::raw_sql("BEGIN").execute(&mut connection).await.unwrap();
+            sqlx::raw_sql(AssertSqlSafe(until.clone()))
+                .execute(&mut connection)
+                .await
+                .unwrap();
+            let idle = "SELECT (extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) \
+                 * 1000)::bigint";
+            let idle: i64 = sqlx::query_scalar(idle).fetch_one(&mut connection).await.unwrap();
+            assert!(expected.contains(&idle), "{of_role}: {idle}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! How statements reach the database: how connections are made, which part of the library may have one when, and how a
+//! statement is sent.
+
+pub(crate) mod budget;
+pub(crate) mod connect;
+pub(crate) mod hidden;
+mod per_runtime;
+mod reserve;
+pub(crate) mod session;
+pub(crate) mod url;
+
+use std::time::Duration;
+
+use queuert::adapter::Backoff;
+
+/// The longest pause between two tries to reach the server.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Growing pauses between tries to reach the server.
+pub(crate) fn retry_pauses() -> Backoff {
+    Backoff::up_to(LONGEST_PAUSE)
+}

@@ -1,0 +1,2 @@
+-- The time of a statement that begins with reading it into `clock`.
+(SELECT now FROM clock)

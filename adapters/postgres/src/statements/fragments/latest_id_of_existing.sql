@@ -1,0 +1,13 @@
+-- The id of the latest job of a chain that is known to exist.
+--
+-- Argument: the id of the chain.
+coalesce(
+    (
+        SELECT next.id
+        FROM {schema}.job AS next
+        WHERE next.chain_id = {argument} AND next.chain_index > 0
+        ORDER BY next.chain_index DESC
+        LIMIT 1
+    ),
+    {argument}
+)

@@ -1,0 +1,2 @@
+-- Before locks that may have to be released again.
+SAVEPOINT queuert_lock

@@ -1,0 +1,4 @@
+-- A savepoint of the client's.
+--
+-- Values: `depth`.
+SAVEPOINT queuert_{depth}
