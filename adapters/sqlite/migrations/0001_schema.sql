@@ -1,18 +1,18 @@
 -- The storage of queuert in SQLite. All names begin with the prefix of the store.
 --
--- Times are microseconds since 1970, by the clock of the machine. Ids and fences are the 16 bytes of a UUID. Truth values
--- are 0 and 1.
+-- Times are microseconds since 1970, by the clock of the machine. Ids and fences are the 16 bytes of a UUID. Truth
+-- values are 0 and 1.
 
--- The migrations that were applied to this schema. It belongs to this library alone: migrations of the application do not
--- use it.
+-- The migrations that were applied to this schema. It belongs to this library alone: migrations of the application do
+-- not use it.
 CREATE TABLE {prefix}migration (
     version INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
     applied_at INTEGER NOT NULL
 ) STRICT;
 
--- One row per job, changed in place: SQLite keeps no old versions of rows, so there is nothing to gain from spreading the
--- states of a job over tables.
+-- One row per job, changed in place: SQLite keeps no old versions of rows, so there is nothing to gain from spreading
+-- the states of a job over tables.
 CREATE TABLE {prefix}job (
     seq INTEGER PRIMARY KEY,
     id BLOB NOT NULL,
@@ -35,8 +35,8 @@ CREATE TABLE {prefix}job (
     priority INTEGER NOT NULL,
     -- The order of claiming: scheduled time minus priority times the ageing step.
     rank INTEGER NOT NULL,
-    -- 1 once the scheduled time has come. A claim sets it on jobs that have become due, so that it need not read jobs that
-    -- are due later.
+    -- 1 once the scheduled time has come. A claim sets it on jobs that have become due, so that it need not read jobs
+    -- that are due later.
     due INTEGER NOT NULL,
     -- The number of attempts that have begun. An attempt that is given back does not count.
     attempt INTEGER NOT NULL,
@@ -53,8 +53,8 @@ CREATE TABLE {prefix}job (
     lease_owner TEXT,
     lease_until INTEGER,
     fence BLOB,
-    -- The fence under which an attempt last ended. An end that arrives again under this fence is a repetition; under any
-    -- other fence it comes from an attempt that has lost the job.
+    -- The fence under which an attempt last ended. An end that arrives again under this fence is a repetition; under
+    -- any other fence it comes from an attempt that has lost the job.
     settled_fence BLOB,
     completed_by TEXT,
     -- The latest failure: the attempt, the time and the message.
@@ -88,8 +88,8 @@ CREATE INDEX {prefix}job_lease ON {prefix}job (lease_until) WHERE status = 2;
 -- Lists by time of creation.
 CREATE INDEX {prefix}job_created ON {prefix}job (created_at);
 
--- Chains by status, for lists and for retention. The indexes of the queue and of the leases find pending and running chains;
--- because those are not in this index, a claim does not have to change it.
+-- Chains by status, for lists and for retention. The indexes of the queue and of the leases find pending and running
+-- chains; because those are not in this index, a claim does not have to change it.
 CREATE INDEX {prefix}job_rest ON {prefix}job (status, chain_created_at) WHERE latest = 1 AND status NOT IN (1, 2);
 
 -- All chains that were ever started with a key, for deduplication over a period of time.
@@ -129,8 +129,8 @@ CREATE TABLE {prefix}notice (
 ) STRICT;
 
 -- The processes with their workers, so that the jobs of a process that has died can be taken back before their leases
--- expire. For each key there is a file beside the database (`..-alive-<key>`), which its process has locked for as long as it
--- lives. A process writes a row once per set of workers.
+-- expire. For each key there is a file beside the database (`..-alive-<key>`), which its process has locked for as long
+-- as it lives. A process writes a row once per set of workers.
 CREATE TABLE {prefix}process (
     key BLOB NOT NULL,
     worker TEXT NOT NULL,

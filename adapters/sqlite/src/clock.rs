@@ -7,8 +7,9 @@ use queuert::Timestamp;
 
 /// The time.
 ///
-/// SQLite has no clock: its date functions return the time of the machine, in milliseconds. Only processes of one machine
-/// share a file, so the machine's clock *is* the store's clock. It is read here and nowhere else, once per verb.
+/// SQLite has no clock: its date functions return the time of the machine, in milliseconds. Only processes of one
+/// machine share a file, so the machine's clock *is* the store's clock. It is read here and nowhere else, once per
+/// verb.
 #[expect(
     clippy::disallowed_methods,
     reason = "an embedded store's clock is the machine's; this is the one place that reads it"
@@ -17,12 +18,12 @@ pub(crate) fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// Waits until the clock shows another time than this one, at which a job was created. Called before the commit, while the
-/// transaction has the write lock, so that a job of the next transaction has a later time of creation.
+/// Waits until the clock shows another time than this one, at which a job was created. Called before the commit, while
+/// the transaction has the write lock, so that a job of the next transaction has a later time of creation.
 ///
-/// To write a job takes longer than a microsecond, so there is usually nothing to wait for, unless the clock of the machine has
-/// coarse ticks. If the clock stands still, the wait ends all the same, and the jobs of two transactions may have the same
-/// time.
+/// To write a job takes longer than a microsecond, so there is usually nothing to wait for, unless the clock of the
+/// machine has coarse ticks. If the clock stands still, the wait ends all the same, and the jobs of two transactions
+/// may have the same time.
 pub(crate) fn outlast(time: Timestamp) {
     outlast_by(time, now);
 }

@@ -84,7 +84,8 @@ pub(crate) fn translate(error: sqlx::Error) -> StateError {
     StatementError::Sqlx(error).into()
 }
 
-/// Translates an error of sqlx when the file is opened for the first time. Only another path, or other rights, can help then.
+/// Translates an error of sqlx when the file is opened for the first time. Only another path, or other rights, can help
+/// then.
 pub(crate) fn translate_first(error: sqlx::Error) -> StateError {
     if sqlx_code(&error).map(primary) == Some(code::CANTOPEN) {
         let advice = "the database cannot be opened; check that its directory exists and can be written";
@@ -93,8 +94,8 @@ pub(crate) fn translate_first(error: sqlx::Error) -> StateError {
     translate(error)
 }
 
-/// The advice for an error. Only an error of one value or row is [`StateErrorKind::Corrupt`]: after that, and after no other
-/// error, a worker gives up the result that it has to write.
+/// The advice for an error. Only an error of one value or row is [`StateErrorKind::Corrupt`]: after that, and after no
+/// other error, a worker gives up the result that it has to write.
 fn advice(error: &StatementError) -> StateError {
     let (kind, message) = match error.code().map(primary) {
         Some(code::BUSY | code::LOCKED) => (
@@ -206,7 +207,8 @@ pub(crate) fn is_locked(error: &StateError) -> bool {
     matches!(own.map(primary), Some(code::BUSY | code::LOCKED))
 }
 
-/// From the source of the error: which variants exist depends on the features of rusqlite, which the application may set.
+/// From the source of the error: which variants exist depends on the features of rusqlite, which the application may
+/// set.
 fn rusqlite_code(error: &rusqlite::Error) -> Option<i32> {
     use std::error::Error as _;
     let source = error.source()?.downcast_ref::<rusqlite::ffi::Error>()?;

@@ -1,4 +1,5 @@
-//! SQLite for [queuert](https://docs.rs/queuert): durable, typed job chains in one file, with nothing to install or run.
+//! SQLite for [queuert](https://docs.rs/queuert): durable, typed job chains in one file, with nothing to install or
+//! run.
 //!
 //! ```
 //! use queuert::{Client, JobTypes};
@@ -42,11 +43,11 @@
 //!
 //! # One writer
 //!
-//! SQLite has one writer at a time. [`SqliteState`] keeps a fair queue for it: operations that wait at the same time share one
-//! transaction and one flush to disk. A transaction of yours takes its turn in the same queue and has the write lock
-//! until it ends, so keep it short, and run the calls that belong to it with `.within(&mut tx)`: a call without it waits for
-//! the end of the transaction, and fails after [`SqliteOptions::lock_timeout`]. Reads have their own connections and do not
-//! wait for writers.
+//! SQLite has one writer at a time. [`SqliteState`] keeps a fair queue for it: operations that wait at the same time
+//! share one transaction and one flush to disk. A transaction of yours takes its turn in the same queue and has the
+//! write lock until it ends, so keep it short, and run the calls that belong to it with `.within(&mut tx)`: a call
+//! without it waits for the end of the transaction, and fails after [`SqliteOptions::lock_timeout`]. Reads have their
+//! own connections and do not wait for writers.
 //!
 //! The file is switched to write-ahead logging, which needs a local file system. Transactions that you open on
 //! connections of your own and pass to [`Client::adopt`](queuert::Client::adopt) must be begun with sqlx's
@@ -54,8 +55,8 @@
 //!
 //! # Several processes
 //!
-//! Any number of processes of one machine may open one file. A call waits for the locks of other processes. [`SqliteNotify`]
-//! wakes workers across processes within some 25 ms.
+//! Any number of processes of one machine may open one file. A call waits for the locks of other processes.
+//! [`SqliteNotify`] wakes workers across processes within some 25 ms.
 //!
 //! # Time
 //!

@@ -1,5 +1,5 @@
-//! Locks. SQLite has one write lock, and a transaction of this store has it from its first statement to its end. So a verb
-//! that locks rows in another store only reads here, and what it has read stays true.
+//! Locks. SQLite has one write lock, and a transaction of this store has it from its first statement to its end. So a
+//! verb that locks rows in another store only reads here, and what it has read stays true.
 
 use queuert::adapter::rules;
 use queuert::{AbortReason, ChainId, Fence, JobId, JobRecord, StateError};

@@ -23,8 +23,8 @@ const MIGRATIONS: &[(&str, &str)] = &[("schema", include_str!("../migrations/000
 
 const LONGEST_PREFIX: usize = 40;
 
-/// The names, after the prefix, of the tables and then the indexes that the migrations create. SQLite has one namespace for
-/// both.
+/// The names, after the prefix, of the tables and then the indexes that the migrations create. SQLite has one namespace
+/// for both.
 const NAMES: [&str; 16] = [
     "migration",
     "job",
@@ -88,7 +88,8 @@ enum SchemaVersion {
 ///
 /// # Errors
 ///
-/// Misconfigured if the schema is newer than this code, or if tables or indexes with these names are not this library's.
+/// Misconfigured if the schema is newer than this code, or if tables or indexes with these names are not this
+/// library's.
 async fn read_version(connection: &mut SqliteConnection, prefix: &str) -> Result<SchemaVersion, StateError> {
     let ledger = format!("{prefix}migration");
     let mut taken = Vec::new();
@@ -149,8 +150,8 @@ pub(crate) async fn is_current(connection: &mut SqliteConnection, prefix: &str) 
     Ok(read_version(connection, prefix).await? == SchemaVersion::Current)
 }
 
-/// Brings the schema up to date. The caller has begun an immediate transaction, so if many processes start at once, one of
-/// them applies the migrations, and the others find them applied when they get the lock.
+/// Brings the schema up to date. The caller has begun an immediate transaction, so if many processes start at once, one
+/// of them applies the migrations, and the others find them applied when they get the lock.
 pub(crate) async fn apply(connection: &mut SqliteConnection, prefix: &str) -> Result<(), StateError> {
     let SchemaVersion::Behind(version) = read_version(connection, prefix).await? else {
         return Ok(());

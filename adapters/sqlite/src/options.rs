@@ -33,9 +33,9 @@ pub enum Synchronous {
     /// All of it: a commit survives a power failure. One flush per transaction, which concurrent operations share.
     #[default]
     Full,
-    /// Perhaps none: a commit survives the end of the process, however sudden, but a power failure or a crash of the operating
-    /// system may undo the last commits. The file stays intact, and jobs that were claimed or completed in those commits run
-    /// again. Several times faster for single operations.
+    /// Perhaps none: a commit survives the end of the process, however sudden, but a power failure or a crash of the
+    /// operating system may undo the last commits. The file stays intact, and jobs that were claimed or completed in
+    /// those commits run again. Several times faster for single operations.
     Normal,
 }
 
@@ -63,8 +63,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(5);
 /// The same for readers. In WAL mode they wait only during a checkpoint or a recovery.
 const READER_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The page cache of the writer: 16 MiB at most, in the unit of the pragma. Not more, because a commit searches the whole
-/// directory of the cache whenever a tree was rebalanced.
+/// The page cache of the writer: 16 MiB at most, in the unit of the pragma. Not more, because a commit searches the
+/// whole directory of the cache whenever a tree was rebalanced.
 const WRITER_CACHE: (&str, &str) = ("cache_size", "-16384");
 
 /// The number of pages after which the log is moved into the file: 16 MiB with the usual page size.
@@ -99,8 +99,8 @@ impl SqliteOptions {
         self
     }
 
-    /// How long to wait for the write lock while another process, or a transaction of this process, has it; after that the
-    /// call fails with a transient error that says where to look. At most a day. Default: 10 seconds.
+    /// How long to wait for the write lock while another process, or a transaction of this process, has it; after that
+    /// the call fails with a transient error that says where to look. At most a day. Default: 10 seconds.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout.min(LONGEST_LOCK_TIMEOUT);
         self
@@ -120,10 +120,11 @@ impl SqliteOptions {
     }
 
     /// The options of connections: extensions, collations, pragmas, keys. The file name is the one given to
-    /// [`open`](Self::open); this library sets the journal mode, `synchronous` and the busy timeout. Default: those of sqlx.
+    /// [`open`](Self::open); this library sets the journal mode, `synchronous` and the busy timeout. Default: those of
+    /// sqlx.
     ///
-    /// Without this, the library writes on a connection that does not go through sqlx; with it, all connections go through
-    /// sqlx, at about half the speed.
+    /// Without this, the library writes on a connection that does not go through sqlx; with it, all connections go
+    /// through sqlx, at about half the speed.
     pub fn connect_options(mut self, options: SqliteConnectOptions) -> Self {
         self.connect = Hidden(Some(options));
         self
@@ -131,8 +132,8 @@ impl SqliteOptions {
 
     /// Opens the file, creates it if it does not exist, and brings the schema up to date.
     ///
-    /// Must be called within a tokio runtime. The store may be used from other runtimes too, at the same time or after this
-    /// one has ended: each has its own writer, a task that ends with it.
+    /// Must be called within a tokio runtime. The store may be used from other runtimes too, at the same time or after
+    /// this one has ended: each has its own writer, a task that ends with it.
     ///
     /// # Errors
     ///
@@ -152,8 +153,8 @@ impl SqliteOptions {
         self.open_with(options, path == Path::new(":memory:"), path).await
     }
 
-    /// Opens a database in memory, which is lost with the last handle. It has one connection: a read outside of a transaction
-    /// waits for a transaction that is open.
+    /// Opens a database in memory, which is lost with the last handle. It has one connection: a read outside of a
+    /// transaction waits for a transaction that is open.
     ///
     /// # Errors
     ///
@@ -168,10 +169,10 @@ impl SqliteOptions {
 
     /// Opens the file that the pool of the application is on, with the pool's connection options.
     ///
-    /// The store does not use the connections of the pool, because all its writes go through one queue. If the options of the
-    /// pool are not needed to open the file, [`open`](Self::open) with its path is faster (see
-    /// [`connect_options`](Self::connect_options)). Transactions that start or complete chains are begun through the client,
-    /// or are transactions of the pool that are given to `client.adopt(..)`.
+    /// The store does not use the connections of the pool, because all its writes go through one queue. If the options
+    /// of the pool are not needed to open the file, [`open`](Self::open) with its path is faster (see
+    /// [`connect_options`](Self::connect_options)). Transactions that start or complete chains are begun through the
+    /// client, or are transactions of the pool that are given to `client.adopt(..)`.
     ///
     /// # Errors
     ///
@@ -207,8 +208,8 @@ impl SqliteOptions {
             .busy_timeout(BUSY_TIMEOUT)
             .row_buffer_size(ROW_BUFFER)
             .log_statements(log_off());
-        // The writer uses the indexes of the whole backlog: with SQLite's default of 2 MB it would read pages again and again,
-        // and spill half-written transactions. With a longer log, the file itself is flushed less often.
+        // The writer uses the indexes of the whole backlog: with SQLite's default of 2 MB it would read pages again and
+        // again, and spill half-written transactions. With a longer log, the file itself is flushed less often.
         let writing = plain
             .clone()
             .synchronous(match self.synchronous {
@@ -231,8 +232,8 @@ impl SqliteOptions {
             .await
             .map_err(|error| with_path(error, &path))?;
         let liveness = Liveness::new(database.clone());
-        // The path of the caller, not the resolved one: a symbolic link that is changed to lead elsewhere counts as another
-        // file.
+        // The path of the caller, not the resolved one: a symbolic link that is changed to lead elsewhere counts as
+        // another file.
         let opened = if path.to_string_lossy().starts_with("file:") {
             database.clone().and_then(OpenedFile::at)
         } else {
@@ -290,9 +291,9 @@ impl SqliteOptions {
         }
     }
 
-    /// A connection that the pool opens has read nothing of the file before [`SqliteState::read`] has checked that it is the
-    /// right file. So it has opened no log that it would write into a wrong file when it is closed. `PRAGMA synchronous` would
-    /// read the file; readers do not need it.
+    /// A connection that the pool opens has read nothing of the file before [`SqliteState::read`] has checked that it
+    /// is the right file. So it has opened no log that it would write into a wrong file when it is closed. `PRAGMA
+    /// synchronous` would read the file; readers do not need it.
     fn reader_pool(&self, plain: &SqliteConnectOptions, connections: &Connections) -> SqlitePool {
         let connections = connections.clone();
         let options = plain

@@ -1,8 +1,8 @@
 //! Rows of the job table, decoded one by one.
 //!
-//! The columns of the statements that the hot verbs run are read by position: to look up the name of each column of each row
-//! would cost. A list of this file is both the text that a statement selects and the positions, so the two cannot differ.
-//! Everything else is read by name.
+//! The columns of the statements that the hot verbs run are read by position: to look up the name of each column of
+//! each row would cost. A list of this file is both the text that a statement selects and the positions, so the two
+//! cannot differ. Everything else is read by name.
 
 use queuert::adapter::NewJob;
 use queuert::{AttemptError, ChainId, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, Payload, StateError};
@@ -150,8 +150,8 @@ columns! {
     }
 }
 
-/// Reads the columns of one row. It notes a column that cannot be read, and goes on with a neutral value: one damaged row must
-/// not keep others from being read, and an operator must be able to look at the row and to delete it.
+/// Reads the columns of one row. It notes a column that cannot be read, and goes on with a neutral value: one damaged
+/// row must not keep others from being read, and an operator must be able to look at the row and to delete it.
 struct Reader<'a, 'r> {
     row: &'a Row<'r>,
     problem: Option<String>,
@@ -316,7 +316,8 @@ pub(crate) struct ClaimedRow {
     pub(crate) job: JobRecord,
 }
 
-/// Reads a row of [`ClaimColumn`]s. `lease` gives the lease of a type, and its name, which is cloned instead of allocated.
+/// Reads a row of [`ClaimColumn`]s. `lease` gives the lease of a type, and its name, which is cloned instead of
+/// allocated.
 pub(crate) fn claimed(
     row: &Row<'_>,
     started_at: Timestamp,

@@ -5,8 +5,8 @@ use std::thread::Builder;
 
 use tokio::runtime::{self, Runtime};
 
-/// Starts a thread for this work, and builds a runtime on it. A runtime that is built before would be dropped by the caller if
-/// the thread cannot be started, and tokio panics if a runtime is dropped in asynchronous code.
+/// Starts a thread for this work, and builds a runtime on it. A runtime that is built before would be dropped by the
+/// caller if the thread cannot be started, and tokio panics if a runtime is dropped in asynchronous code.
 pub(crate) fn start(name: &str, work: impl FnOnce(io::Result<Runtime>) + Send + 'static) -> io::Result<()> {
     start_as(Builder::new().name(name.to_owned()), work)
 }

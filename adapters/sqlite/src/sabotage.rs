@@ -1,11 +1,11 @@
-//! A bug that can be switched on in the repository's own debug builds, so that the torture can show that it finds it: with
-//! the environment variable `QUEUERT_SABOTAGE=fencing`.
+//! A bug that can be switched on in the repository's own debug builds, so that the torture can show that it finds it:
+//! with the environment variable `QUEUERT_SABOTAGE=fencing`.
 
 use queuert::Fence;
 use queuert::adapter::rules::JobHead;
 
-/// Whether the switches were compiled in: only in debug builds inside the repository, whose `.cargo/config.toml` sets this
-/// variable for the compiler. The users' builds never read the environment.
+/// Whether the switches were compiled in: only in debug builds inside the repository, whose `.cargo/config.toml` sets
+/// this variable for the compiler. The users' builds never read the environment.
 const BUILT: bool = cfg!(debug_assertions) && option_env!("QUEUERT_SABOTAGE_BUILD").is_some();
 
 /// Whether any attempt may write as long as the job runs, under whatever fence.

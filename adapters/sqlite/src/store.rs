@@ -18,7 +18,8 @@ use crate::writer::batch::PostponedRenewals;
 pub(crate) struct Store {
     pub(crate) statements: Statements,
     ageing_step: Duration,
-    /// Identifies this handle among all handles that write to the file, so that it ignores the hints that it wrote itself.
+    /// Identifies this handle among all handles that write to the file, so that it ignores the hints that it wrote
+    /// itself.
     pub(crate) origin: Uuid,
     pub(crate) liveness: Liveness,
     pub(crate) connections: Connections,

@@ -22,15 +22,16 @@ use crate::store::Store;
 /// caller's own statements run.
 ///
 /// It has the file's only write lock from the beginning (`BEGIN IMMEDIATE`), so every other writer waits: keep it
-/// short. Dropped, it rolls back in the background, before the next writer's turn, even if the program does not drive its
-/// runtime.
+/// short. Dropped, it rolls back in the background, before the next writer's turn, even if the program does not drive
+/// its runtime.
 ///
-/// Attached databases, temporary tables, views and triggers, and `PRAGMA`s that make statements fail or change what they do
-/// last for one transaction: the next one begins without them. `PRAGMA`s that make statements faster or slower, such as
-/// `cache_size`, may stay for later ones. Give settings that all transactions need with
+/// Attached databases, temporary tables, views and triggers, and `PRAGMA`s that make statements fail or change what
+/// they do last for one transaction: the next one begins without them. `PRAGMA`s that make statements faster or slower,
+/// such as `cache_size`, may stay for later ones. Give settings that all transactions need with
 /// [`connect_options`](crate::SqliteOptions::connect_options).
 ///
-/// The library notices the end of the transaction by the commit and rollback hooks of the connection: do not replace them.
+/// The library notices the end of the transaction by the commit and rollback hooks of the connection: do not replace
+/// them.
 pub struct SqliteTransaction {
     connection: Option<Lendable>,
     /// Where the connection goes when the transaction has ended.
@@ -115,8 +116,8 @@ impl SqliteTransaction {
         // If catching up fails, so does the rollback.
         let _ = self.catch_up().await;
         let ended_by_caller = self.has_ended();
-        // A transaction that has ended was rolled back or committed by SQLite or by the caller. If another one is open on the
-        // connection, it is rolled back here.
+        // A transaction that has ended was rolled back or committed by SQLite or by the caller. If another one is open
+        // on the connection, it is rolled back here.
         let Some(connection) = &mut self.connection else {
             return Err(connection_lost());
         };
@@ -169,11 +170,11 @@ impl Drop for Offer {
     }
 }
 
-/// Rolls back what is open on the connection, on the thread of sqlx, so that the write lock is released even if the program
-/// does not drive the runtime of the writer. [`end`] finds out later whether that worked.
+/// Rolls back what is open on the connection, on the thread of sqlx, so that the write lock is released even if the
+/// program does not drive the runtime of the writer. [`end`] finds out later whether that worked.
 fn start_rollback(connection: &mut SqliteConnection) {
-    // One request for each transaction, and one that sqlx skips after a commit whose answer was not read. A request that
-    // finds no open transaction does nothing.
+    // One request for each transaction, and one that sqlx skips after a commit whose answer was not read. A request
+    // that finds no open transaction does nothing.
     for _ in 0..=SqliteTransactionManager::get_transaction_depth(connection) {
         SqliteTransactionManager::start_rollback(connection);
     }
@@ -181,8 +182,8 @@ fn start_rollback(connection: &mut SqliteConnection) {
 
 /// Rolls back whatever is open on the connection.
 pub(crate) async fn end(connection: &mut SqliteConnection) -> Result<(), StateError> {
-    // Not awaited on purpose: sqlx skips the next such request after a commit whose answer was not read, and this request
-    // is there to be skipped.
+    // Not awaited on purpose: sqlx skips the next such request after a commit whose answer was not read, and this
+    // request is there to be skipped.
     SqliteTransactionManager::start_rollback(connection);
     // A second command, so that the depth is the one after all commands before it.
     if let Err(error) = SqliteTransactionManager::rollback(connection).await {
@@ -196,8 +197,8 @@ pub(crate) async fn end(connection: &mut SqliteConnection) -> Result<(), StateEr
     Ok(())
 }
 
-/// Opens as many nested transactions as sqlx believes to be open on a connection on which SQLite has ended them, so that sqlx
-/// can end them too. Fails if one is open.
+/// Opens as many nested transactions as sqlx believes to be open on a connection on which SQLite has ended them, so
+/// that sqlx can end them too. Fails if one is open.
 async fn reopen(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let mut text = "BEGIN".to_owned();
     for depth in 1..SqliteTransactionManager::get_transaction_depth(connection) {
@@ -208,8 +209,8 @@ async fn reopen(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
 
 /// Begins a part of the caller's transaction that [`undo_shielded`] can undo.
 pub(crate) async fn shield(connection: &mut SqliteConnection, store: &Store) -> Result<(), StateError> {
-    // Before any statement: if sqlx knows of no transaction, nothing would undo the one that is begun below when this future is
-    // dropped, and later writes of the caller on the connection would never be committed.
+    // Before any statement: if sqlx knows of no transaction, nothing would undo the one that is begun below when this
+    // future is dropped, and later writes of the caller on the connection would never be committed.
     if SqliteTransactionManager::get_transaction_depth(connection) == 0 {
         return Err(StateError::new(
             StateErrorKind::Misconfigured,
@@ -226,8 +227,8 @@ pub(crate) async fn shield(connection: &mut SqliteConnection, store: &Store) -> 
             return Err(transaction_ended());
         }
     }
-    // A transaction that was begun with a plain `BEGIN` has no lock before it writes, and verbs read the clock before they
-    // write. Jobs that it creates must not be older than jobs that another transaction has committed meanwhile.
+    // A transaction that was begun with a plain `BEGIN` has no lock before it writes, and verbs read the clock before
+    // they write. Jobs that it creates must not be older than jobs that another transaction has committed meanwhile.
     locks::take_write_lock(&mut Connection::Sqlx(&mut *connection), store).await?;
     SqliteTransactionManager::begin(connection, None)
         .await

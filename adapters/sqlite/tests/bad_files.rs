@@ -44,8 +44,8 @@ fn chain(number: u128) -> NewChain {
 /// The length and a hash of a file, so that a difference is short to print.
 type Content = (usize, u64);
 
-/// All files of a directory that are not empty. SQLite creates an empty log and its index as soon as a file in write-ahead mode
-/// is read, and leaves them behind if it cannot write.
+/// All files of a directory that are not empty. SQLite creates an empty log and its index as soon as a file in
+/// write-ahead mode is read, and leaves them behind if it cannot write.
 fn snapshot(directory: &Path) -> BTreeMap<PathBuf, Content> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let files = entries.filter(|path| path.is_file() && !path.to_str().unwrap().ends_with("-shm"));
@@ -290,8 +290,8 @@ mod elsewhere {
         );
     }
 
-    /// A batch of several statements that does not fit into the writer's cache, so that the disk becomes full in the middle of
-    /// it: SQLite rolls back the whole transaction by itself then.
+    /// A batch of several statements that does not fit into the writer's cache, so that the disk becomes full in the
+    /// middle of it: SQLite rolls back the whole transaction by itself then.
     fn larger_than_the_cache() -> Vec<NewChain> {
         let input = format!("\"{}\"", "x".repeat(10_000));
         let chains = (100_000..103_000).map(|number| {

@@ -1,4 +1,5 @@
-//! Repeated calls of `close` share one thread. The test is alone in its binary because it counts the threads of the process.
+//! Repeated calls of `close` share one thread. The test is alone in its binary because it counts the threads of the
+//! process.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::unwrap_used,

@@ -66,8 +66,8 @@ async fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// If a transaction stays open for too long, `close` fails. The transaction can still be used and committed, and the file is
-/// closed after that.
+/// If a transaction stays open for too long, `close` fails. The transaction can still be used and committed, and the
+/// file is closed after that.
 #[tokio::test]
 async fn a_transaction_that_stays_open_is_reported_and_can_still_be_committed() {
     for options in kinds() {
@@ -172,8 +172,8 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// Closing waits for a transaction for up to `lock_timeout`, and logs a warning before that. The warning goes to the subscriber
-/// of the caller, also if that is only the subscriber of its thread.
+/// Closing waits for a transaction for up to `lock_timeout`, and logs a warning before that. The warning goes to the
+/// subscriber of the caller, also if that is only the subscriber of its thread.
 #[tokio::test]
 async fn closing_warns_while_it_waits() {
     let warnings = Warnings::default();

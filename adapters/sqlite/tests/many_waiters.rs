@@ -73,7 +73,8 @@ async fn a_thousand_first_waits_open_the_file_once() {
     }
 }
 
-/// In a process that cannot open more files, an open store goes on, and calls that need another file fail for the time being.
+/// In a process that cannot open more files, an open store goes on, and calls that need another file fail for the time
+/// being.
 #[tokio::test]
 async fn a_store_that_is_open_takes_no_harm_from_a_process_without_files() {
     let directory = TempDir::new().unwrap();

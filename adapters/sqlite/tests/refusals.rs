@@ -1,5 +1,5 @@
-//! The store fails for a while: results of processors that succeed meanwhile are stored afterwards, no attempt is charged, and
-//! health reports it. `tests/torture` tests full disks.
+//! The store fails for a while: results of processors that succeed meanwhile are stored afterwards, no attempt is
+//! charged, and health reports it. `tests/torture` tests full disks.
 
 use std::sync::Arc;
 use std::time::Duration;

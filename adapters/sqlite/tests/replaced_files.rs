@@ -1,5 +1,5 @@
-//! A database that is replaced, deleted or moved while a store has it open: nothing is written to a file that no other program
-//! finds, and calls fail with an error that says so.
+//! A database that is replaced, deleted or moved while a store has it open: nothing is written to a file that no other
+//! program finds, and calls fail with an error that says so.
 #![cfg(unix)]
 #![expect(
     clippy::unwrap_used,
@@ -111,8 +111,8 @@ async fn a_deleted_file_is_reported() {
     }
 }
 
-/// Renames a file with another chain over that of the store, whose log has pages that differ from those of the new file.
-/// Returns the content of the new file.
+/// Renames a file with another chain over that of the store, whose log has pages that differ from those of the new
+/// file. Returns the content of the new file.
 async fn replace(path: &Path, state: &SqliteState) -> Vec<u8> {
     let other = path.with_file_name("other.db");
     let new = SqliteState::open(&other).await.unwrap();
@@ -125,8 +125,8 @@ async fn replace(path: &Path, state: &SqliteState) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-/// A runtime that has no connection yet opens none to the new file: that connection would take the log of the old file for the
-/// log of the new one, and write it into the new file when it is closed.
+/// A runtime that has no connection yet opens none to the new file: that connection would take the log of the old file
+/// for the log of the new one, and write it into the new file when it is closed.
 #[tokio::test]
 async fn no_connection_is_opened_to_another_file() {
     for (_directory, path, state) in stores().await {
@@ -179,8 +179,8 @@ async fn a_connection_that_finds_another_file_is_closed_unused() {
     }
 }
 
-/// SQLite does not fold the log of a file that is not at its path, and the next connection would write the log into the file
-/// that is there. So `close` fails with an error, and an operator who follows its advice loses nothing.
+/// SQLite does not fold the log of a file that is not at its path, and the next connection would write the log into the
+/// file that is there. So `close` fails with an error, and an operator who follows its advice loses nothing.
 #[tokio::test]
 async fn closing_a_store_whose_file_was_replaced_fails_with_advice_that_helps() {
     for (directory, path, state) in stores().await {

@@ -98,8 +98,8 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Closes the store on a separate thread: a runtime that the program does not drive, or that ends, would leave the store
-    /// half closed.
+    /// Closes the store on a separate thread: a runtime that the program does not drive, or that ends, would leave the
+    /// store half closed.
     pub(crate) fn start(self, mut calls: mpsc::UnboundedReceiver<Reply<()>>) -> Result<(), StateError> {
         let failed = |error| {
             let message = "no thread could be started to close the store; call `close` again";
@@ -119,8 +119,8 @@ impl Closing {
         started.map_err(failed)
     }
 
-    /// Waits until all connections of the store are closed, folds the log into the file, and answers the calls. A call that
-    /// has waited too long is answered with an error, and closing goes on.
+    /// Waits until all connections of the store are closed, folds the log into the file, and answers the calls. A call
+    /// that has waited too long is answered with an error, and closing goes on.
     async fn finish(self, mut calls: mpsc::UnboundedReceiver<Reply<()>>) {
         let Self {
             inner,
@@ -258,8 +258,9 @@ fn still_open(left: Counts, patience: Duration) -> StateError {
     StateError::new(StateErrorKind::Transient, message)
 }
 
-/// Folds the log into the file, if two connections that closed at the same moment have left it. Fails if the file is not at the
-/// path any more: SQLite has left the log there, and the caller must know before a program opens the file at the path.
+/// Folds the log into the file, if two connections that closed at the same moment have left it. Fails if the file is
+/// not at the path any more: SQLite has left the log there, and the caller must know before a program opens the file at
+/// the path.
 async fn checkpoint(inner: &Inner) -> Result<(), StateError> {
     let Some(options) = inner.queue.options() else {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Counts the open connections of a store and the open transactions of its callers, so that closing the store can wait for
-//! the last of them.
+//! Counts the open connections of a store and the open transactions of its callers, so that closing the store can wait
+//! for the last of them.
 //!
-//! SQLite folds the log into the file when the last connection closes. If two connections close at the same moment, each may
-//! take the other for the last one, and the log stays. So closing waits until every connection of the store is closed, and
-//! then looks for the log.
+//! SQLite folds the log into the file when the last connection closes. If two connections close at the same moment,
+//! each may take the other for the last one, and the log stays. So closing waits until every connection of the store is
+//! closed, and then looks for the log.
 
 use sqlx::SqliteConnection;
 use tokio::sync::watch;

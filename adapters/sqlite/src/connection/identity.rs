@@ -1,7 +1,7 @@
 //! Checks that the files at the path are still the ones that the store has opened.
 //!
-//! A connection keeps using the file that it has opened, even if the path leads to another file: after a rename over it, or a
-//! deletion, it writes to a file that no other program finds. SQLite does not check this, so this module does.
+//! A connection keeps using the file that it has opened, even if the path leads to another file: after a rename over
+//! it, or a deletion, it writes to a file that no other program finds. SQLite does not check this, so this module does.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -41,8 +41,8 @@ impl OpenedFile {
     }
 
     /// The same when all connections of the store are closed. SQLite does not fold the log of a file that is not at its
-    /// path, and leaves the log there. This library does not touch it either: a log is found by its name, and the program
-    /// that has put another file in place may have put a log beside it, and may be using both.
+    /// path, and leaves the log there. This library does not touch it either: a log is found by its name, and the
+    /// program that has put another file in place may have put a log beside it, and may be using both.
     pub(crate) fn check_at_close(&self) -> Result<(), StateError> {
         self.check_with_advice(
             "The store is closed, but its log (`-wal`) may not have been folded into the file. Put the file back, with its `-wal` \
@@ -96,8 +96,8 @@ impl LogFiles {
         self.checked_at = None;
     }
 
-    /// Fails if a file that was found before is missing, or was replaced; checks at most ten times a second. Called inside
-    /// a transaction, during which both files exist.
+    /// Fails if a file that was found before is missing, or was replaced; checks at most ten times a second. Called
+    /// inside a transaction, during which both files exist.
     pub(crate) fn check(&mut self) -> Result<(), StateError> {
         if self.checked_at.is_some_and(|at| at.elapsed() < LOG_CHECK_INTERVAL) {
             return Ok(());

@@ -14,9 +14,9 @@ use super::connections::{OpenConnection, track};
 use super::identity::LogFiles;
 use super::session::Session;
 
-/// A connection that is lent to callers' transactions. It counts the transactions that end on it, also transactions that
-/// SQLite ends by itself: after a full disk, `INSERT OR ROLLBACK` or `RAISE(ROLLBACK)` the connection is back in autocommit
-/// mode, and sqlx does not know.
+/// A connection that is lent to callers' transactions. It counts the transactions that end on it, also transactions
+/// that SQLite ends by itself: after a full disk, `INSERT OR ROLLBACK` or `RAISE(ROLLBACK)` the connection is back in
+/// autocommit mode, and sqlx does not know.
 #[derive(Debug)]
 pub(crate) struct Lendable {
     connection: SqliteConnection,
@@ -24,13 +24,13 @@ pub(crate) struct Lendable {
     ended: Arc<AtomicU64>,
     /// The state of the connection when it was opened.
     session: Session,
-    /// The log and its index, as this connection has found them. `None` for a database in memory, which would be lost if this
-    /// connection were closed.
+    /// The log and its index, as this connection has found them. `None` for a database in memory, which would be lost
+    /// if this connection were closed.
     logs: Option<LogFiles>,
 }
 
-/// A connection on its way to the next caller. `None` if the last caller has left something behind, so that the connection
-/// was closed.
+/// A connection on its way to the next caller. `None` if the last caller has left something behind, so that the
+/// connection was closed.
 pub(crate) type Cleaning = BoxFuture<'static, Option<Lendable>>;
 
 impl Lendable {
@@ -60,8 +60,8 @@ impl Lendable {
         })
     }
 
-    /// Checks after a transaction whether its caller has left something behind on the connection. The statement that checks it
-    /// has been sent when this returns.
+    /// Checks after a transaction whether its caller has left something behind on the connection. The statement that
+    /// checks it has been sent when this returns.
     pub(crate) fn clean(self, ended_by_caller: bool) -> Cleaning {
         let mut cleaning: Cleaning = Box::pin(self.cleaned(ended_by_caller));
         match cleaning.as_mut().now_or_never() {

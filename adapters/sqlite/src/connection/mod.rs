@@ -1,8 +1,8 @@
 //! One interface for two kinds of connection.
 //!
-//! The caller's transactions need a connection of sqlx. sqlx has a thread for each connection: every statement goes to that
-//! thread, and every row comes back one by one, copied column by column. The batches of the writer do not need that, so
-//! they run on a connection of rusqlite, on the writer's thread. The verbs are written once, for both.
+//! The caller's transactions need a connection of sqlx. sqlx has a thread for each connection: every statement goes to
+//! that thread, and every row comes back one by one, copied column by column. The batches of the writer do not need
+//! that, so they run on a connection of rusqlite, on the writer's thread. The verbs are written once, for both.
 
 pub(crate) mod close;
 pub(crate) mod connections;
@@ -240,8 +240,8 @@ impl<'r> Row<'r> {
     }
 
     fn of_sqlx<T: Decode<'r, Sqlite>>(row: &'r SqliteRow, index: usize) -> Result<Option<T>, StateError> {
-        // Unchecked, because the tables are STRICT and so hold the declared types; to check every column of every row would
-        // cost.
+        // Unchecked, because the tables are STRICT and so hold the declared types; to check every column of every row
+        // would cost.
         Ok(row.try_get_unchecked(index).map_err(StatementError::from)?)
     }
 

@@ -1,10 +1,10 @@
 //! What the statements of one caller can leave behind on a connection: attached databases, temporary tables, views and
 //! triggers, and settings of the connection. The transaction of the next caller begins without them.
 //!
-//! One statement reads them, after the transaction has ended and while its caller goes on. It leaves out settings that only
-//! make statements faster or slower, because each costs some two microseconds. It also leaves out settings that cannot be
-//! changed inside a transaction: if a caller has ended its transaction with a statement of its own, the store assumes that
-//! they were changed.
+//! One statement reads them, after the transaction has ended and while its caller goes on. It leaves out settings that
+//! only make statements faster or slower, because each costs some two microseconds. It also leaves out settings that
+//! cannot be changed inside a transaction: if a caller has ended its transaction with a statement of its own, the store
+//! assumes that they were changed.
 
 use std::sync::LazyLock;
 

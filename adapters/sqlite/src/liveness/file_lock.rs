@@ -9,8 +9,8 @@ use queuert::__task::{Lock, LockGuard};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How many sets of workers of one handle the table keeps, so that a program that starts new sets again and again keeps it
-/// small.
+/// How many sets of workers of one handle the table keeps, so that a program that starts new sets again and again keeps
+/// it small.
 const MOST_WORKERS: usize = 64;
 
 #[derive(Debug)]
@@ -181,7 +181,8 @@ impl Liveness {
         let Some(path) = self.path(key) else {
             return ProcessState::Unknown;
         };
-        // A shared lock, so that processes that look at the same time do not take one another for the owner of the file.
+        // A shared lock, so that processes that look at the same time do not take one another for the owner of the
+        // file.
         match File::open(path).map(|file| file.try_lock_shared()) {
             Ok(Ok(())) => ProcessState::Dead,
             Ok(Err(TryLockError::WouldBlock)) => ProcessState::Alive,

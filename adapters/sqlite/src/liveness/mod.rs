@@ -1,12 +1,12 @@
 //! Which of the processes that hold leases are alive.
 //!
-//! A handle that claims jobs creates a file beside the database, with a name that no other handle ever uses, and keeps it
-//! locked ([`file_lock`]). The operating system releases the lock when the process ends, however it ends, and not before: not
-//! while the process is stopped, busy or swapped out. A table says which workers belong to which file. So a process that
-//! finds the file of another one unlocked knows that the workers of that process are gone.
+//! A handle that claims jobs creates a file beside the database, with a name that no other handle ever uses, and keeps
+//! it locked ([`file_lock`]). The operating system releases the lock when the process ends, however it ends, and not
+//! before: not while the process is stopped, busy or swapped out. A table says which workers belong to which file. So a
+//! process that finds the file of another one unlocked knows that the workers of that process are gone.
 //!
-//! If that cannot be found out, leases decide: the file is missing because it was deleted by hand, the directory cannot be
-//! written, or the file system has no locks.
+//! If that cannot be found out, leases decide: the file is missing because it was deleted by hand, the directory cannot
+//! be written, or the file system has no locks.
 
 mod file_lock;
 

@@ -1,7 +1,7 @@
 //! The thread that watches the file for this process.
 //!
-//! It is a thread and not a task, so that it depends on no runtime: a runtime that ends, or that the program does not drive,
-//! would leave the subscribers of the other runtimes without hints. The first subscription starts the thread.
+//! It is a thread and not a task, so that it depends on no runtime: a runtime that ends, or that the program does not
+//! drive, would leave the subscribers of the other runtimes without hints. The first subscription starts the thread.
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -24,8 +24,8 @@ use crate::verbs::create::chain_statuses;
 /// How often the change counter is read.
 const INTERVAL: Duration = Duration::from_millis(25);
 
-/// After how many looks without subscribers the thread ends. Not at once, because subscribers come and go, and opening a
-/// connection for each would cost too much.
+/// After how many looks without subscribers the thread ends. Not at once, because subscribers come and go, and opening
+/// a connection for each would cost too much.
 const LOOKS_WITHOUT_SUBSCRIBERS: u32 = 200;
 
 /// The pause after a look that failed.
@@ -126,8 +126,8 @@ impl WatchConnection {
     }
 }
 
-/// Opens the file without sqlx, if no options of the caller are needed for that: a look takes some microseconds, and sqlx
-/// would add hundreds for the way to its thread and back.
+/// Opens the file without sqlx, if no options of the caller are needed for that: a look takes some microseconds, and
+/// sqlx would add hundreds for the way to its thread and back.
 fn open_plain(file: &Path) -> Result<rusqlite::Connection, StatementError> {
     // For writing, because the last connection to close folds the log into the file.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE

@@ -1,9 +1,10 @@
 //! Statements over rows of parameters, `VALUES (?, ..), (?, ..), ..`: one statement with many rows costs less than many
 //! statements, and parameters cost less than rows in JSON.
 //!
-//! The text depends on the number of rows, and SQLite prepares each text by itself. So there are only a few sizes, each twice
-//! the one before. Parameters that are left over stay unbound, which SQLite reads as rows of `NULL`. The parameters have no
-//! numbers, because sqlx asks SQLite for the name of each parameter, and SQLite finds names by a linear search.
+//! The text depends on the number of rows, and SQLite prepares each text by itself. So there are only a few sizes, each
+//! twice the one before. Parameters that are left over stay unbound, which SQLite reads as rows of `NULL`. The
+//! parameters have no numbers, because sqlx asks SQLite for the name of each parameter, and SQLite finds names by a
+//! linear search.
 
 use std::sync::OnceLock;
 
@@ -16,21 +17,21 @@ use crate::error::StatementError;
 
 const SIZES: usize = 11;
 
-/// The largest number of rows in one statement. Times the columns of the widest row, it must stay below SQLite's limit of
-/// 32,766 parameters.
+/// The largest number of rows in one statement. Times the columns of the widest row, it must stay below SQLite's limit
+/// of 32,766 parameters.
 const LARGEST: usize = 1 << (SIZES - 1);
 
-/// A statement over any number of rows, which its text reads from `(SELECT column1 AS .., column2 AS .. FROM (VALUES {rows}))`.
-/// A list of names in a `WITH` clause would be shorter, but SQLite runs it with more steps per row. The statement ignores a row
-/// whose first column is `NULL`.
+/// A statement over any number of rows, which its text reads from `(SELECT column1 AS .., column2 AS .. FROM (VALUES
+/// {rows}))`. A list of names in a `WITH` clause would be shorter, but SQLite runs it with more steps per row. The
+/// statement ignores a row whose first column is `NULL`.
 #[derive(Debug)]
 pub(crate) struct BatchStatement {
     template: String,
     columns: usize,
     /// By the logarithm of the size.
     texts: [OnceLock<SqlStr>; SIZES],
-    /// The same for one row, with the columns as numbered parameters, if that is faster than a batch: an `UPDATE` that joins
-    /// a list copies the list into a temporary table first.
+    /// The same for one row, with the columns as numbered parameters, if that is faster than a batch: an `UPDATE` that
+    /// joins a list copies the list into a temporary table first.
     single: Option<SqlStr>,
 }
 
@@ -69,8 +70,8 @@ impl BatchStatement {
         text.clone()
     }
 
-    /// Runs the statement for all rows, in as few calls as possible, and returns how many rows it has changed. `fill` adds
-    /// the columns of one row in the order of the text.
+    /// Runs the statement for all rows, in as few calls as possible, and returns how many rows it has changed. `fill`
+    /// adds the columns of one row in the order of the text.
     pub(crate) async fn execute<'q, T>(
         &self,
         connection: &mut Connection<'_>,
@@ -139,8 +140,9 @@ impl BatchStatement {
     }
 }
 
-/// How many rows go into the next call. On a connection of rusqlite calls are cheap, so each call has a size of its own and
-/// no parameter stays unbound. On a connection of sqlx a call goes through another thread, so one call takes all rows.
+/// How many rows go into the next call. On a connection of rusqlite calls are cheap, so each call has a size of its own
+/// and no parameter stays unbound. On a connection of sqlx a call goes through another thread, so one call takes all
+/// rows.
 fn rows_of_next_call(connection: &Connection<'_>, rows: usize) -> usize {
     match connection {
         Connection::Rusqlite(_) => LARGEST.min(1 << rows.ilog2()),

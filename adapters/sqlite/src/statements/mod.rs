@@ -1,8 +1,8 @@
 //! Every SQL text of this adapter, one file each, in folders named after their users.
 //!
-//! A file begins with comments that say what the statement does, its parameters and the reasons for its shape. Statements
-//! need no row locks: a transaction that writes has SQLite's only write lock. Lists of ids go in as JSON arrays, or as rows
-//! ([`BatchStatement`]).
+//! A file begins with comments that say what the statement does, its parameters and the reasons for its shape.
+//! Statements need no row locks: a transaction that writes has SQLite's only write lock. Lists of ids go in as JSON
+//! arrays, or as rows ([`BatchStatement`]).
 //!
 //! In a text, `{prefix}` is the prefix of the tables, `{job_columns}` and the like are the lists of `row.rs`, and
 //! `{latest_job_of(..)}` is a fragment that takes an expression.
@@ -32,8 +32,8 @@ macro_rules! text {
     };
 }
 
-/// Declares [`Statements`]: fixed statements by their folders and names, then statements over any number of rows, some of
-/// them with a statement for one row.
+/// Declares [`Statements`]: fixed statements by their folders and names, then statements over any number of rows, some
+/// of them with a statement for one row.
 macro_rules! statements {
     (
         fixed { $($folder:literal: $($name:ident),*;)* }
@@ -161,8 +161,8 @@ fn merged_claim(types: usize) -> String {
     merge(&groups)
 }
 
-/// Fills in what statements share, and the prefix, and removes comments and line breaks: prepared statements are looked up
-/// by their text at every call.
+/// Fills in what statements share, and the prefix, and removes comments and line breaks: prepared statements are looked
+/// up by their text at every call.
 fn fill(template: &str, prefix: &str) -> String {
     let template = without_comments(template);
     let mut text = String::with_capacity(template.len());

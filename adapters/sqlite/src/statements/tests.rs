@@ -4,8 +4,8 @@ use super::json_rows::JsonRows;
 use super::*;
 use crate::row::SettleColumn;
 
-/// Statements that read a table or an index from its beginning: one changes nothing, one is a pragma, one counts up to a
-/// limit.
+/// Statements that read a table or an index from its beginning: one changes nothing, one is a pragma, one counts up to
+/// a limit.
 const NOT_CHECKED: [&str; 3] = ["take_write_lock", "data_version", "count_pending"];
 
 async fn database() -> SqliteConnection {

@@ -141,8 +141,8 @@ impl ClaimRound<'_> {
         Ok(taken)
     }
 
-    /// The same for any number of types. The first `n` jobs of all types belong to the `n` types whose first jobs come first,
-    /// so it finds these types, and merges only them.
+    /// The same for any number of types. The first `n` jobs of all types belong to the `n` types whose first jobs come
+    /// first, so it finds these types, and merges only them.
     async fn take_of_many(
         &mut self,
         connection: &mut Connection<'_>,

@@ -172,8 +172,8 @@ pub(crate) async fn insert_jobs(
     }
     connection.execute(query(&statements.savepoint_insert)).await?;
     if let Err(error) = insert_rows(connection, store, rows, now).await {
-        // The first error is returned. After some errors, such as a full disk, SQLite has rolled back the whole transaction
-        // by itself, and the savepoint is gone.
+        // The first error is returned. After some errors, such as a full disk, SQLite has rolled back the whole
+        // transaction by itself, and the savepoint is gone.
         if connection.execute(query(&statements.rollback_insert)).await.is_ok() {
             let _ = connection.execute(query(&statements.release_insert)).await;
         }

@@ -1,8 +1,9 @@
 //! The writer of a file: a task that takes requests from a queue ([`queue`]).
 //!
-//! Requests wait in the order of their arrival. Operations outside of a caller's transaction are taken together and share one
-//! transaction ([`batch`]), which costs one flush to disk for any number of them. They run on a thread of their own
-//! ([`thread`]). A caller's transaction takes its turn in the same queue, and has a connection of sqlx until it ends.
+//! Requests wait in the order of their arrival. Operations outside of a caller's transaction are taken together and
+//! share one transaction ([`batch`]), which costs one flush to disk for any number of them. They run on a thread of
+//! their own ([`thread`]). A caller's transaction takes its turn in the same queue, and has a connection of sqlx until
+//! it ends.
 
 pub(crate) mod batch;
 pub(crate) mod queue;
@@ -33,8 +34,8 @@ use crate::writer::thread::{BatchOutcome, ThreadOptions, WriterThread};
 /// The most operations in one transaction. More would not save much of the flush, and would add latency.
 const LARGEST_BATCH: usize = 256;
 
-/// The longest pause before the writer tries again to take the lock that another process has. Short, because SQLite has no queue:
-/// a process that tries more often gets the lock sooner.
+/// The longest pause before the writer tries again to take the lock that another process has. Short, because SQLite has
+/// no queue: a process that tries more often gets the lock sooner.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
@@ -51,8 +52,8 @@ pub(crate) struct WriterOptions {
     /// For the thread that runs batches; `None` if only sqlx can open the file.
     pub(crate) thread: Option<ThreadOptions>,
     pub(crate) connect: Hidden<SqliteConnectOptions>,
-    /// The path of the file as SQLite has resolved it; `None` for a database in memory, which would be lost if its connection
-    /// were closed.
+    /// The path of the file as SQLite has resolved it; `None` for a database in memory, which would be lost if its
+    /// connection were closed.
     pub(crate) database: Option<PathBuf>,
     pub(crate) lock_timeout: Duration,
 }
@@ -65,7 +66,8 @@ pub(crate) struct Writer {
     thread: Option<WriterThread>,
     thread_options: Option<ThreadOptions>,
     connect: Hidden<SqliteConnectOptions>,
-    /// The connection for callers' transactions. `None` after a failure that leaves its state in doubt; opened when needed.
+    /// The connection for callers' transactions. `None` after a failure that leaves its state in doubt; opened when
+    /// needed.
     connection: Option<Lendable>,
     /// The same connection while it is checked for what the last caller has left behind.
     cleaning: Option<Cleaning>,
@@ -146,8 +148,8 @@ impl Writer {
         }
     }
 
-    /// Answers the renewals that wait while another transaction has the lock: one of another process, or of this one, perhaps
-    /// that of the attempt whose lease is to be extended. No reaper can take the jobs meanwhile.
+    /// Answers the renewals that wait while another transaction has the lock: one of another process, or of this one,
+    /// perhaps that of the attempt whose lease is to be extended. No reaper can take the jobs meanwhile.
     fn postpone_renewals(&mut self) {
         self.receive();
         let is_renewal = |waiting: &Waiting| matches!(waiting.request, Request::Renew(..));
@@ -184,14 +186,14 @@ impl Writer {
         self.begin(since, || request.postpone()).await
     }
 
-    /// Takes the write lock for a caller that has waited since then. While another process has the lock, tries again until the
-    /// caller has waited for `lock_timeout`, and calls `locked` each time.
+    /// Takes the write lock for a caller that has waited since then. While another process has the lock, tries again
+    /// until the caller has waited for `lock_timeout`, and calls `locked` each time.
     async fn begin(&mut self, since: Instant, mut locked: impl FnMut()) -> Result<Lendable, StateError> {
         let deadline = since + self.lock_timeout;
         let mut pause = SHORTEST_PAUSE;
         loop {
-            // Before a connection is opened: a connection to another file at the path would take the log of the old file for
-            // the log of the new one, and write it into the new file.
+            // Before a connection is opened: a connection to another file at the path would take the log of the old
+            // file for the log of the new one, and write it into the new file.
             self.store.check_file()?;
             let error = match self.try_begin().await {
                 Ok(connection) => return Ok(connection),
@@ -247,9 +249,9 @@ impl Writer {
         )
     }
 
-    /// Runs operations in one transaction. If one fails, all are rolled back and run again one by one, so that only the caller
-    /// of the one that fails gets the error. A savepoint around each operation would be dearer: it would double the statements
-    /// of every batch.
+    /// Runs operations in one transaction. If one fails, all are rolled back and run again one by one, so that only the
+    /// caller of the one that fails gets the error. A savepoint around each operation would be dearer: it would double
+    /// the statements of every batch.
     async fn run_batch(&mut self, mut first: Waiting) {
         let thread = match self.take_thread() {
             Ok(thread) => thread,
@@ -316,7 +318,8 @@ impl Writer {
         while !batch.is_empty() {
             match thread.run(batch).await {
                 BatchOutcome::Answered => return,
-                // Each operation waits until its own deadline. Operations that arrive meanwhile wait for the next batch.
+                // Each operation waits until its own deadline. Operations that arrive meanwhile wait for the next
+                // batch.
                 BatchOutcome::Busy(waiting, error) => {
                     let error = self.locked().with_source(StateError::from(error));
                     let now = Instant::now();
@@ -411,8 +414,9 @@ impl Writer {
         }
     }
 
-    /// Lends the connection to a caller's transaction until that ends. If the caller does not accept the transaction in time,
-    /// its future is probably not polled: the writer takes the transaction back, and the caller asks again when it is polled.
+    /// Lends the connection to a caller's transaction until that ends. If the caller does not accept the transaction in
+    /// time, its future is probably not polled: the writer takes the transaction back, and the caller asks again when
+    /// it is polled.
     async fn lend(&mut self, patience: Duration, reply: Reply<Offer>, since: Instant) {
         let begun = match self.begin(since, || ()).await {
             Ok(mut connection) => match self.check_files(&mut connection) {

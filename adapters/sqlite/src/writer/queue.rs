@@ -1,9 +1,9 @@
 //! The queues in front of the writers.
 //!
-//! A writer is a task. A task ends with its runtime, and makes no progress while the program does not drive that runtime. So
-//! every runtime that uses the store has its own writer, started by the first call on it, and no call waits for a task of
-//! another runtime. SQLite's lock orders the writers of one process, as it orders processes. A database in memory has one
-//! connection and so one writer, on its own thread.
+//! A writer is a task. A task ends with its runtime, and makes no progress while the program does not drive that
+//! runtime. So every runtime that uses the store has its own writer, started by the first call on it, and no call waits
+//! for a task of another runtime. SQLite's lock orders the writers of one process, as it orders processes. A database
+//! in memory has one connection and so one writer, on its own thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -100,8 +100,8 @@ impl WriterQueue {
         }))
     }
 
-    /// Puts a request into the queue and waits for its answer. If the future is dropped, the request still runs, entirely or
-    /// not at all.
+    /// Puts a request into the queue and waits for its answer. If the future is dropped, the request still runs,
+    /// entirely or not at all.
     pub(crate) async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, StateError> {
         let (reply, answer) = oneshot::channel();
         let sender = self.sender()?;
@@ -154,8 +154,8 @@ impl WriterQueue {
         self.0.options.as_ref()
     }
 
-    /// Lets the writers finish the requests that wait and close their connections. They do so whether or not the future is
-    /// awaited, which ends when the writer of this runtime is done.
+    /// Lets the writers finish the requests that wait and close their connections. They do so whether or not the future
+    /// is awaited, which ends when the writer of this runtime is done.
     pub(crate) fn close(&self) -> impl Future<Output = ()> + use<> {
         let here = Handle::try_current().ok().map(|runtime| runtime.id());
         let senders: Vec<(bool, Sender)> = {

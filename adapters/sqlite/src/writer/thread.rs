@@ -1,4 +1,5 @@
-//! The thread on which batches run, with a connection of rusqlite: statements do not have to go to another thread and back.
+//! The thread on which batches run, with a connection of rusqlite: statements do not have to go to another thread and
+//! back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -94,8 +95,8 @@ impl WriterThread {
                 }
             }
             for (batch, reply) in queue {
-                // A panic drops the batch, whose callers notice that their replies are gone, and the connection, which rolls
-                // back. The thread goes on.
+                // A panic drops the batch, whose callers notice that their replies are gone, and the connection, which
+                // rolls back. The thread goes on.
                 if let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| runner.run(batch))) {
                     let _ = reply.send(outcome);
                 }
@@ -104,7 +105,12 @@ impl WriterThread {
             let _ = end.send(());
         });
         started.map_err(|error| {
-            StateError::new(StateErrorKind::Transient, "no thread could be started for the writer; check the limits of threads and memory of the process (`ulimit -u`)").with_source(error)
+            StateError::new(
+                StateErrorKind::Transient,
+                "no thread could be started for the writer; check the limits of threads and memory of the process \
+                 (`ulimit -u`)",
+            )
+            .with_source(error)
         })?;
         Ok(Self { work, ended })
     }
@@ -152,8 +158,8 @@ struct Runner {
 impl Runner {
     fn run(&mut self, mut batch: Vec<Request>) -> BatchOutcome {
         let kept = self.connection.take();
-        // A connection to another file at the path would take the log of the old file for the log of the new one, and write it
-        // into the new file.
+        // A connection to another file at the path would take the log of the old file for the log of the new one, and
+        // write it into the new file.
         if kept.is_none()
             && let Err(moved) = self.store.check_file()
         {
@@ -206,8 +212,8 @@ impl Runner {
             Err(error) => {
                 self.keep(connection);
                 let error = StatementError::from(error);
-                // Rows of one of them violate a deferred constraint of the application. Nothing has been written. Run one
-                // by one, only that one fails.
+                // Rows of one of them violate a deferred constraint of the application. Nothing has been written. Run
+                // one by one, only that one fails.
                 if error.is_constraint() {
                     return BatchOutcome::Failed(
                         executed.into_iter().map(Executed::into_request).collect(),

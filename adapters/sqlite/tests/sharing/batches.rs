@@ -157,7 +157,8 @@ async fn an_operation_that_fails_does_not_disturb_its_batch() {
     }
 }
 
-/// A claim does not read jobs of a better rank that are due later. The tests of the statements check the plan of the query.
+/// A claim does not read jobs of a better rank that are due later. The tests of the statements check the plan of the
+/// query.
 #[tokio::test]
 async fn claims_are_in_order_past_fifty_thousand_jobs_due_later() {
     let (_directory, _, state) = file().await;

@@ -62,8 +62,8 @@ async fn exists(state: &SqliteState, number: u128) -> bool {
     !state.get_jobs(None, &[id(number)]).await.unwrap().is_empty()
 }
 
-/// Lets all tasks that were spawned send their requests. The runtime of a test has one thread, so each task that is ready
-/// runs before this one goes on.
+/// Lets all tasks that were spawned send their requests. The runtime of a test has one thread, so each task that is
+/// ready runs before this one goes on.
 async fn all_are_queued() {
     for _ in 0..3 {
         tokio::task::yield_now().await;

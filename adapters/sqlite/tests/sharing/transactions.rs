@@ -99,8 +99,8 @@ async fn a_call_that_waits_for_its_own_transaction_fails() {
     start(&state, 1).await;
 }
 
-/// A connection that is adopted without a transaction is refused, and no transaction is begun on it: later writes of its owner
-/// would never be committed.
+/// A connection that is adopted without a transaction is refused, and no transaction is begun on it: later writes of
+/// its owner would never be committed.
 #[tokio::test]
 async fn a_connection_without_a_transaction_is_refused_and_left_alone() {
     let (_directory, path, state) = file().await;
@@ -119,8 +119,8 @@ async fn a_connection_without_a_transaction_is_refused_and_left_alone() {
     assert!(error.to_string().contains("begin_with"), "{error}");
 }
 
-/// A caller's transaction that was begun without the write lock takes it before a job gets its time of creation, so that a
-/// follower misses no job of another connection.
+/// A caller's transaction that was begun without the write lock takes it before a job gets its time of creation, so
+/// that a follower misses no job of another connection.
 #[tokio::test]
 async fn a_deferred_transaction_locks_before_the_time_is_read() {
     let (_directory, path, state) = file().await;

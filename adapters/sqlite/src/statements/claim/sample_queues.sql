@@ -3,7 +3,8 @@
 -- ?1: a JSON array of types. ?2: the time. ?3: the number at which counting ends.
 --
 -- Counts entries of indexes, and reads few rows: of the jobs that claims read, only the first hundred are looked at for
--- the one that has been due longest. Jobs that have become due since the last claim are still in the index of later ones.
+-- the one that has been due longest. Jobs that have become due since the last claim are still in the index of later
+-- ones.
 SELECT
     (
         SELECT count(*)

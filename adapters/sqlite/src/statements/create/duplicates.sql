@@ -1,7 +1,8 @@
--- For each key, the newest chain that a start with this key repeats: a chain that is young enough, else one that is open.
+-- For each key, the newest chain that a start with this key repeats: a chain that is young enough, else one that is
+-- open.
 --
--- ?1: a JSON array of [type, key as hexadecimal text, time, array of chain ids to leave out]. Chains that were created at
--- that time or later count even if they have ended; if the time is null, only open chains count.
+-- ?1: a JSON array of [type, key as hexadecimal text, time, array of chain ids to leave out]. Chains that were created
+-- at that time or later count even if they have ended; if the time is null, only open chains count.
 --
 -- Open chains have an index of their own, so that a key that was used a million times costs no more than a new one.
 WITH wanted AS MATERIALIZED (

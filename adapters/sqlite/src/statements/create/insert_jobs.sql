@@ -1,6 +1,7 @@
 -- Inserts jobs, and makes each the latest of its chain.
 --
--- Rows: the columns of `new`. `chain_id` and `chain_type` are null where they are the id and the type of the job itself.
+-- Rows: the columns of `new`. `chain_id` and `chain_type` are null where they are the id and the type of the job
+-- itself.
 INSERT INTO {prefix}job (
     id,
     chain_id,

@@ -1,8 +1,8 @@
--- A part of other statements, which write it {latest_job_of(..)} with an expression for the id of a chain: the row number
--- of the latest job of that chain.
+-- A part of other statements, which write it {latest_job_of(..)} with an expression for the id of a chain: the row
+-- number of the latest job of that chain.
 --
--- Almost always the latest job is the first one, which the index over ids finds; else it is the last entry of the chain in
--- the index over later jobs.
+-- Almost always the latest job is the first one, which the index over ids finds; else it is the last entry of the chain
+-- in the index over later jobs.
 coalesce(
     (
         SELECT seq

@@ -1,5 +1,5 @@
--- A condition of list_jobs.sql: the job is one of the given chains. Two indexes share the jobs of a chain: the first one is
--- found by its id.
+-- A condition of list_jobs.sql: the job is one of the given chains. Two indexes share the jobs of a chain: the first
+-- one is found by its id.
 --
 -- {list}: a JSON array of chain ids.
 job.seq IN (

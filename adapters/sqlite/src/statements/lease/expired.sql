@@ -1,5 +1,5 @@
--- Running jobs whose leases have expired. Running jobs are few, so one index serves all types, and the cost of reaping does
--- not depend on the number of types.
+-- Running jobs whose leases have expired. Running jobs are few, so one index serves all types, and the cost of reaping
+-- does not depend on the number of types.
 --
 -- ?1: the time. ?2: a JSON array of types. ?3: a JSON array of job ids to leave out. ?4: the limit.
 SELECT {job_columns}

@@ -1,5 +1,5 @@
--- Running jobs without an end of their lease, which no other search finds: something other than this library has damaged
--- their rows.
+-- Running jobs without an end of their lease, which no other search finds: something other than this library has
+-- damaged their rows.
 --
 -- Parameters as in expired.sql; ?1 is not used.
 SELECT {job_columns}

@@ -1,5 +1,5 @@
--- The chains for which any job of the given chains waits or has waited. The first job of a chain has the id of the chain;
--- the index over chains has the others.
+-- The chains for which any job of the given chains waits or has waited. The first job of a chain has the id of the
+-- chain; the index over chains has the others.
 --
 -- ?1: a JSON array of chain ids.
 SELECT DISTINCT blocker.chain_id AS chain_id

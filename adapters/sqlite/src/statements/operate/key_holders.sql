@@ -1,4 +1,5 @@
--- The type and the deduplication key of chains that have a key, and another open chain with the same key, if there is one.
+-- The type and the deduplication key of chains that have a key, and another open chain with the same key, if there is
+-- one.
 --
 -- ?1: a JSON array of chain ids.
 SELECT

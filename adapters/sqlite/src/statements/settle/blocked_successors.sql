@@ -1,4 +1,5 @@
--- Which jobs were continued with a job that was blocked: it waits for an open chain, or did until the last one completed.
+-- Which jobs were continued with a job that was blocked: it waits for an open chain, or did until the last one
+-- completed.
 --
 -- ?1: a JSON array of job ids.
 SELECT ended.key AS place

@@ -1,5 +1,5 @@
--- The given chains and all chains for which they wait, directly or through others. Each chain is visited once. The edges
--- are read apart (blocker_edges.sql), only if one of these chains is the one that the search is for.
+-- The given chains and all chains for which they wait, directly or through others. Each chain is visited once. The
+-- edges are read apart (blocker_edges.sql), only if one of these chains is the one that the search is for.
 --
 -- ?1: a JSON array of chain ids.
 WITH RECURSIVE reached (chain) AS (

@@ -1,9 +1,10 @@
 -- Writes every change of a job after its claim, and ends its lease.
 --
--- Rows: the columns of `change`. `keep_error` leaves the error of the job as it is; `settled_fence` and `output` keep what
--- the job has if they are null.
+-- Rows: the columns of `change`. `keep_error` leaves the error of the job as it is; `settled_fence` and `output` keep
+-- what the job has if they are null.
 --
--- Columns that are in no index cost nothing to write again. The payload and the error text are touched only if they change.
+-- Columns that are in no index cost nothing to write again. The payload and the error text are touched only if they
+-- change.
 UPDATE {prefix}job AS job
 SET
     status = change.status,

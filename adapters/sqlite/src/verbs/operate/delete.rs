@@ -56,7 +56,8 @@ pub(crate) async fn delete(
     Ok(Ok(stopped))
 }
 
-/// The chains that exist, each once, in the order given; then the blockers that a cascade adds, one level after the other.
+/// The chains that exist, each once, in the order given; then the blockers that a cascade adds, one level after the
+/// other.
 async fn chains_to_delete(
     connection: &mut Connection<'_>,
     store: &Store,

@@ -95,8 +95,8 @@ pub(crate) async fn retry(
     Ok(Ok(records(chains, &latest)))
 }
 
-/// Decides about each item of a call, in its order; the first refusal ends it. An item that is given twice is decided twice,
-/// and changed once.
+/// Decides about each item of a call, in its order; the first refusal ends it. An item that is given twice is decided
+/// twice, and changed once.
 fn decide<Id: Copy + Eq + std::hash::Hash>(
     items: &[Id],
     stored: &HashMap<Id, StoredJob>,

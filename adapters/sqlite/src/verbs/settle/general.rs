@@ -1,4 +1,5 @@
-//! Ends of attempts that create jobs, unblock others, fail, or come from outside. A batch takes one read and a few writes.
+//! Ends of attempts that create jobs, unblock others, fail, or come from outside. A batch takes one read and a few
+//! writes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -217,8 +218,8 @@ fn successor<'a>(next: &'a NewJob, job: &'a JobToSettle, status: JobStatus) -> N
     }
 }
 
-/// Makes the jobs pending whose last blocker completes with these chains. The transaction has the write lock, so no other one
-/// decides about these jobs.
+/// Makes the jobs pending whose last blocker completes with these chains. The transaction has the write lock, so no
+/// other one decides about these jobs.
 async fn unblock(
     connection: &mut Connection<'_>,
     store: &Store,

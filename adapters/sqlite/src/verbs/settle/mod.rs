@@ -1,7 +1,7 @@
 //! The ends of attempts.
 //!
-//! There are two ways to end one. [`finish`] is for the end that almost every job has: one statement for a whole batch, in
-//! which the statement itself checks that nothing else has to be read or written. [`general`] is for all others.
+//! There are two ways to end one. [`finish`] is for the end that almost every job has: one statement for a whole batch,
+//! in which the statement itself checks that nothing else has to be read or written. [`general`] is for all others.
 
 mod general;
 mod repeated;
