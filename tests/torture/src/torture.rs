@@ -165,7 +165,7 @@ async fn prepare_tables<S: Store>(server: &Server, sabotage: Option<Sabotage>) -
     let mut tx = client.begin().await?;
     tables::create::<S>(&mut tx).await?;
     let expression = match sabotage {
-        Some(Sabotage::FunctionFences) => Some(r"AND r\.fence = [a-z_.]+"),
+        Some(Sabotage::FunctionFences) => Some(r"AND [a-z_]+\.fence = [a-z_.]+"),
         Some(Sabotage::FunctionLocks) => Some("FOR UPDATE"),
         Some(Sabotage::EffectsApart) | None => None,
     };
