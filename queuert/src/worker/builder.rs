@@ -9,21 +9,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::advice::Advice;
-use super::attempt::Attempt;
-use super::completion::JobResult;
-use super::drain::Drained;
-use super::handle::Workers;
-use super::middleware::{ErasedMiddleware, Middleware, Middlewares};
-use super::processor::{ByEnum, ByFunction, ByTrait, ErasedProcessor, Processor};
-use super::runtime::{Runtime, RuntimeSettings, TypeRuntime, check_runtime};
-use super::values::Values;
 use crate::adapter::StateAdapter;
 use crate::client::{Client, check_type_name};
 use crate::error::Error;
 use crate::job::TypeName;
 use crate::job_type::{JobType, JobTypes};
 use crate::settings::{JobDefaults, LeaseSettings, RetryPolicy};
+use crate::worker::context::{Runtime, RuntimeSettings, TypeRuntime, check_runtime};
+use crate::worker::drain::Drained;
+use crate::worker::user::attempt::Attempt;
+use crate::worker::user::completion::JobResult;
+use crate::worker::user::diagnostics::Advice;
+use crate::worker::user::extensions::Values;
+use crate::worker::user::middleware::{ErasedMiddleware, Middleware, Middlewares};
+use crate::worker::user::processor::{ByEnum, ByFunction, ByTrait, ErasedProcessor, Processor};
+use crate::worker::workers::Workers;
 
 impl<S: StateAdapter> Client<S> {
     /// Puts workers together: processors, middlewares and settings. See [`WorkerBuilder`].
@@ -372,7 +372,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         super::drain::drain(self.build()?).await
     }
 
-    pub(super) fn build(self) -> Result<Runtime<S>, Error> {
+    pub(crate) fn build(self) -> Result<Runtime<S>, Error> {
         if self.processors.is_empty() {
             return Err(Error::NoProcessor);
         }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::line::Bounds;
-use super::reaper::sweep;
-use super::renewer::renew_loop;
-use super::run::{Attempt, Ended, run_attempt};
-use super::runtime::Runtime;
-use super::settler::settle_loop;
 use crate::__task::spawn_in;
 use crate::adapter::StateAdapter;
 use crate::error::Error;
 use crate::event::{AttemptInfo, AttemptOutcome};
 use crate::job_type::JobType;
+use crate::worker::attempt::executor::{Attempt, Ended, run_attempt};
+use crate::worker::attempt::settler::settle_loop;
+use crate::worker::context::Runtime;
+use crate::worker::dispatch::local_queue::Bounds;
+use crate::worker::upkeep::reaper::sweep;
+use crate::worker::upkeep::renewer::renew_loop;
 
 /// What [`drain`](super::WorkerBuilder::drain) ran, in order.
 #[derive(Clone, Debug, Default)]

@@ -5,47 +5,28 @@
 //! group-commits their ends, and does what is left to do for most of them; the renewer keeps all leases in one call; the reaper takes back what others lost; the maintainer offers the store time for its upkeep; the sampler looks
 //! at how much waits; the listeners turn notices into wake-ups. No transaction is held across user code unless the user opened it.
 
-mod advice;
 mod attempt;
-mod attempt_transaction;
-mod behind;
 mod builder;
-mod claimer;
-mod completion;
-mod crew;
+mod context;
+mod dispatch;
 mod drain;
-mod ending;
-mod flights;
-mod hand_over;
-mod handle;
 mod health;
-mod line;
-mod listener;
-mod maintainer;
-mod middleware;
-mod pace;
-mod processor;
-mod reaper;
-mod renewer;
-mod run;
-mod runtime;
-mod sampler;
-mod settler;
-mod signal;
-mod values;
+mod upkeep;
+mod user;
+mod workers;
 
-pub(crate) use attempt::SHORTEST_SNOOZE;
-pub use attempt::{Attempt, RawAttempt};
-pub use attempt_transaction::AttemptTransaction;
 pub use builder::{TypeSettings, WorkerBuilder};
-pub(crate) use completion::How;
-pub use completion::{Completion, CompletionKind, JobResult};
+pub(crate) use context::panic_message;
 pub use drain::{Drained, DrainedAttempt};
-pub use handle::Workers;
 pub use health::Health;
+pub use user::abort::{AbortReason, AbortSignal};
+pub(crate) use user::attempt::SHORTEST_SNOOZE;
+pub use user::attempt::{Attempt, RawAttempt};
+pub(crate) use user::completion::How;
+pub use user::completion::{Completion, CompletionKind, JobResult};
 #[cfg(feature = "tower")]
-pub(crate) use middleware::OwnedNext;
-pub use middleware::{AttemptContext, Middleware, Next};
-pub use processor::Processor;
-pub(crate) use runtime::panic_message;
-pub use signal::{AbortReason, AbortSignal};
+pub(crate) use user::middleware::OwnedNext;
+pub use user::middleware::{AttemptContext, Middleware, Next};
+pub use user::processor::Processor;
+pub use user::transaction::AttemptTransaction;
+pub use workers::Workers;

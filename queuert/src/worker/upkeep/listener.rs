@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::health::Backoff;
-use super::runtime::Runtime;
 use crate::adapter::{Notice, StateAdapter, Topic, Wake};
 use crate::client::{patiently, report};
 use crate::event::Event;
+use crate::worker::context::Runtime;
+use crate::worker::health::Backoff;
 
 pub(crate) async fn listen_for_jobs<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let topic = Topic::Jobs {

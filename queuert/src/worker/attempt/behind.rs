@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::ending::{Rare, Then, Way, Written};
-use super::line::Ending;
-use super::run::{Attempt, Running};
-use super::runtime::Runtime;
-use super::settler::{Open, Reply};
-use super::signal::AbortReason;
 use crate::adapter::{Outcome, StateAdapter};
 use crate::event::AttemptOutcome;
+use crate::worker::attempt::end::{Rare, Then, Way, Written};
+use crate::worker::attempt::executor::{Attempt, Running};
+use crate::worker::attempt::settler::{Open, Reply};
+use crate::worker::context::Runtime;
+use crate::worker::dispatch::local_queue::Ending;
+use crate::worker::user::abort::AbortReason;
 
 /// An attempt whose worker has gone on: who hears the answer of the store does the rest.
-pub(super) struct Behind<S: StateAdapter> {
+pub(crate) struct Behind<S: StateAdapter> {
     who: Who<S>,
     then: Then,
     _ending: Ending<Attempt<S>>,
@@ -27,12 +27,12 @@ enum Who<S: StateAdapter> {
 
 impl<S: StateAdapter> Behind<S> {
     /// Sends the end of an attempt to the store. Says whether the settler was woken for it.
-    pub(super) fn send(runtime: &Arc<Runtime<S>>, running: Running<S>, outcome: Outcome, then: Then) -> bool {
+    pub(crate) fn send(runtime: &Arc<Runtime<S>>, running: Running<S>, outcome: Outcome, then: Then) -> bool {
         Self::post(runtime, Who::Ran(running), outcome, then)
     }
 
     /// Gives back what no worker has begun.
-    pub(super) fn give_back(runtime: &Arc<Runtime<S>>, attempt: Attempt<S>) {
+    pub(crate) fn give_back(runtime: &Arc<Runtime<S>>, attempt: Attempt<S>) {
         if let Way::Write(outcome, then) = attempt.give_back() {
             Self::post(runtime, Who::Waited(attempt), outcome, then);
         }
@@ -64,12 +64,12 @@ impl<S: StateAdapter> Behind<S> {
         }
     }
 
-    pub(super) fn attempt(&self) -> &Attempt<S> {
+    pub(crate) fn attempt(&self) -> &Attempt<S> {
         self.who.attempt()
     }
 
     /// Goes on with the answer, and returns the next job of the chain if it was handed over.
-    pub(super) fn hear(self, runtime: &Arc<Runtime<S>>, written: Written, wrote: Outcome) -> Option<Attempt<S>> {
+    pub(crate) fn hear(self, runtime: &Arc<Runtime<S>>, written: Written, wrote: Outcome) -> Option<Attempt<S>> {
         let Self { mut who, then, _ending } = self;
         match who.attempt().told(runtime, then, written, wrote) {
             Ok((outcome, next)) => {
@@ -85,13 +85,13 @@ impl<S: StateAdapter> Behind<S> {
 }
 
 /// What is left to do after a rare answer. It takes time, so it belongs to the crew.
-pub(super) struct OddJob<S: StateAdapter> {
+pub(crate) struct OddJob<S: StateAdapter> {
     who: Who<S>,
     rare: Box<Rare>,
 }
 
 impl<S: StateAdapter> OddJob<S> {
-    pub(super) async fn run(mut self, runtime: Arc<Runtime<S>>) {
+    pub(crate) async fn run(mut self, runtime: Arc<Runtime<S>>) {
         let (outcome, next) = self.who.attempt().told_otherwise(&runtime, *self.rare).await;
         self.who.conclude(&outcome);
         runtime.line_up(next.into_iter().collect());

@@ -9,14 +9,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::attempt::{HeldLease, RawAttempt, Shared};
-use super::behind::Behind;
-use super::completion::{How, JobResult};
-use super::ending::Way;
-use super::line::Payloads;
-use super::middleware::{AttemptContext, Next};
-use super::runtime::{Runtime, TypeRuntime, panic_message};
-use super::signal::{AbortHandle, AbortReason};
 use crate::__task::Lock;
 use crate::adapter::{ClaimedJob, StateAdapter};
 use crate::chain::ChainRecord;
@@ -26,6 +18,14 @@ use crate::event_hub::RunningSpan;
 use crate::event_log::LogSpan;
 use crate::job::JobRecord;
 use crate::settings::LeaseSettings;
+use crate::worker::attempt::behind::Behind;
+use crate::worker::attempt::end::Way;
+use crate::worker::context::{Runtime, TypeRuntime, panic_message};
+use crate::worker::dispatch::local_queue::Payloads;
+use crate::worker::user::abort::{AbortHandle, AbortReason};
+use crate::worker::user::attempt::{HeldLease, RawAttempt, Shared};
+use crate::worker::user::completion::{How, JobResult};
+use crate::worker::user::middleware::{AttemptContext, Next};
 
 /// What is left when an attempt has ended.
 pub(crate) struct Ended<S: StateAdapter> {
@@ -78,7 +78,7 @@ pub(crate) async fn run_ahead<S: StateAdapter>(
 }
 
 /// How the processor's part ended.
-pub(super) enum End<S: StateAdapter> {
+pub(crate) enum End<S: StateAdapter> {
     Returned(JobResult<S>),
     Panicked(String),
     TimedOut(Duration),
@@ -90,10 +90,10 @@ pub(super) enum End<S: StateAdapter> {
 
 /// An attempt that this process has claimed.
 pub(crate) struct Attempt<S: StateAdapter> {
-    pub(super) job_type: Arc<TypeRuntime<S>>,
-    pub(super) shared: Arc<Shared<S>>,
+    pub(crate) job_type: Arc<TypeRuntime<S>>,
+    pub(crate) shared: Arc<Shared<S>>,
     /// How many more jobs of its chain may be handed over before the chain gets in line again.
-    pub(super) steps_left: u32,
+    pub(crate) steps_left: u32,
 }
 
 /// How many jobs of a chain may run one after the other before it gets in line again. Others wait longer for it, and the
@@ -276,8 +276,8 @@ impl<S: StateAdapter> Drop for Attempt<S> {
 }
 
 /// An attempt that a worker has begun, until its end is known.
-pub(super) struct Running<S: StateAdapter> {
-    pub(super) attempt: Attempt<S>,
+pub(crate) struct Running<S: StateAdapter> {
+    pub(crate) attempt: Attempt<S>,
     span: RunningSpan,
     /// The lines that the processor logs, and the one that says how it ended, carry what is known of the attempt.
     logged: LogSpan,
@@ -309,7 +309,7 @@ impl<S: StateAdapter> Running<S> {
     }
 
     /// Tells how it ended.
-    pub(super) fn conclude(&mut self, outcome: &AttemptOutcome) {
+    pub(crate) fn conclude(&mut self, outcome: &AttemptOutcome) {
         let Self {
             attempt,
             span,

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::attempt::Shared;
-use super::health::{Backoff, Health};
-use super::run::{Attempt, STEPS_IN_A_TURN, payload_bytes};
-use super::runtime::Runtime;
-use super::signal::AbortReason;
 use crate::adapter::{Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
 use crate::error::StateError;
 use crate::event::Event;
 use crate::id::Fence;
+use crate::worker::attempt::executor::{Attempt, STEPS_IN_A_TURN, payload_bytes};
+use crate::worker::context::Runtime;
+use crate::worker::health::{Backoff, Health};
+use crate::worker::user::abort::AbortReason;
+use crate::worker::user::attempt::Shared;
 
 /// How long an attempt that was told to stop may still take to do so.
 const WIND_DOWN: Duration = Duration::from_millis(250);

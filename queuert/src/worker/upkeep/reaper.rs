@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::health::Backoff;
-use super::runtime::{Runtime, contained};
 use crate::adapter::{ReapLeases, ReapedJob, StateAdapter};
 use crate::effects::Effects;
 use crate::event::{Ages, Event, JobInfo};
 use crate::job::JobStatus;
+use crate::worker::context::{Runtime, contained};
+use crate::worker::health::Backoff;
 
 /// How many to take per call: few enough that one call is short, many enough that a crashed fleet is back soon.
 const BATCH: usize = 100;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::behind::Behind;
-use super::line::{Member, Taken};
-use super::run::{Attempt, run_ahead, run_attempt};
-use super::runtime::Runtime;
 use crate::__task::spawn_in;
 use crate::adapter::StateAdapter;
+use crate::worker::attempt::behind::Behind;
+use crate::worker::attempt::executor::{Attempt, run_ahead, run_attempt};
+use crate::worker::context::Runtime;
+use crate::worker::dispatch::local_queue::{Member, Taken};
 
 /// How many jobs a worker runs that have nothing to wait for, and for how long, before it lets others on its thread go
 /// on: among them the settler.
@@ -114,10 +114,10 @@ mod tests {
 
     use tokio::sync::oneshot;
 
-    use super::super::line::Bounds;
     use super::*;
     use crate::Client;
     use crate::memory::{Attempt, MemoryState};
+    use crate::worker::dispatch::local_queue::Bounds;
 
     #[derive(serde::Serialize, serde::Deserialize)]
     enum Do {

@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::marker::PhantomData;
 
-use super::attempt::{Attempt, RawAttempt};
-use super::completion::JobResult;
 use crate::adapter::{BoxFuture, StateAdapter};
 use crate::job_type::{JobType, JobTypes};
+use crate::worker::user::attempt::{Attempt, RawAttempt};
+use crate::worker::user::completion::JobResult;
 
 /// The user's code for a job type, as a type of its own. Closures and async functions need no trait: pass them to
-/// [`process`](super::WorkerBuilder::process).
+/// [`process`](crate::WorkerBuilder::process).
 ///
 /// ```
 /// use queuert::memory::{Attempt, JobResult, MemoryState};

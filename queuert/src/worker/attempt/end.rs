@@ -1,7 +1,7 @@
 //! From the end of an attempt's processor to what the store makes of it.
 //!
 //! There are two ways: to wait for the answer of the store, as a single worker does whose jobs happen one after the other,
-//! and to leave the rest to whoever hears it ([`Behind`](super::behind::Behind)). Both decide in the same places: [`Attempt::way`] what to
+//! and to leave the rest to whoever hears it ([`Behind`](crate::worker::attempt::behind::Behind)). Both decide in the same places: [`Attempt::way`] what to
 //! write, [`Attempt::told`] what came of it.
 
 use std::panic::AssertUnwindSafe;
@@ -11,11 +11,6 @@ use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::completion::{Completion, CompletionKind, How, WrittenTransaction};
-use super::run::{Attempt, End};
-use super::runtime::{Runtime, contained, panic_message};
-use super::settler::{Answer, Open, Reply, stands, tell_completed};
-use super::signal::AbortReason;
 use crate::adapter::{Applied, Authority, Commit, Outcome, Repeated, Settled, Settlement, StateAdapter};
 use crate::client::report;
 use crate::effects::Effects;
@@ -24,9 +19,14 @@ use crate::event::AttemptOutcome;
 use crate::event_hub::HeldSpan;
 use crate::job::JobStatus;
 use crate::time::Schedule;
+use crate::worker::attempt::executor::{Attempt, End};
+use crate::worker::attempt::settler::{Answer, Open, Reply, stands, tell_completed};
+use crate::worker::context::{Runtime, contained, panic_message};
+use crate::worker::user::abort::AbortReason;
+use crate::worker::user::completion::{Completion, CompletionKind, How, WrittenTransaction};
 
 /// What is to be done for the end of an attempt.
-pub(super) enum Way<S: StateAdapter> {
+pub(crate) enum Way<S: StateAdapter> {
     /// Nothing: nobody may write any more.
     Over(AttemptOutcome),
     /// To write this.
@@ -36,7 +36,7 @@ pub(super) enum Way<S: StateAdapter> {
 }
 
 /// What a write is for.
-pub(super) enum Then {
+pub(crate) enum Then {
     /// A completion that goes to the store with others.
     Completed(Grouped),
     /// A failure that leads to this.
@@ -47,7 +47,7 @@ pub(super) enum Then {
     Released,
 }
 
-pub(super) struct Grouped {
+pub(crate) struct Grouped {
     kind: CompletionKind,
     /// That of the next job's creation.
     span: Option<HeldSpan>,
@@ -65,14 +65,14 @@ impl Grouped {
     }
 }
 
-pub(super) struct Uncommitted {
+pub(crate) struct Uncommitted {
     kind: CompletionKind,
     effects: Effects,
     ended: AttemptOutcome,
 }
 
 /// What the store made of the end of an attempt.
-pub(super) enum Written {
+pub(crate) enum Written {
     /// With the moment before it was sent: a lease that it gave cannot end before that plus the lease's duration.
     Done(Applied, Instant),
     Lost(AbortReason),
@@ -91,7 +91,7 @@ impl Written {
         }
     }
 
-    pub(super) fn new(answer: Result<Settled, StateError>, sent_at: Instant) -> Self {
+    pub(crate) fn new(answer: Result<Settled, StateError>, sent_at: Instant) -> Self {
         match answer {
             Ok(Settled::Applied(applied)) => Self::Done(applied, sent_at),
             Ok(Settled::Repeated(repeated)) => Self::Before(repeated),
@@ -108,7 +108,7 @@ type Told<S> = (AttemptOutcome, Option<Attempt<S>>);
 
 impl<S: StateAdapter> Attempt<S> {
     /// What to do for this end of the processor.
-    pub(super) fn way(&self, runtime: &Runtime<S>, end: End<S>) -> Way<S> {
+    pub(crate) fn way(&self, runtime: &Runtime<S>, end: End<S>) -> Way<S> {
         match end {
             End::Returned(Ok(completion)) => self.complete(runtime, completion),
             End::Returned(Err(error)) => self.fail(&error),
@@ -158,7 +158,7 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     /// Gives the job back as it was.
-    pub(super) fn give_back(&self) -> Way<S> {
+    pub(crate) fn give_back(&self) -> Way<S> {
         self.shared.abort.abort(AbortReason::Shutdown);
         Way::Write(Outcome::Release, Then::Released)
     }
@@ -204,7 +204,7 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     /// Commits the processor's transaction. What is left to do is to write that it failed, if it did.
-    pub(super) async fn commit(
+    pub(crate) async fn commit(
         &self,
         runtime: &Runtime<S>,
         kind: CompletionKind,
@@ -238,7 +238,7 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     /// Does what is to be done for this end of the processor, and waits for it.
-    pub(super) async fn settle(&self, runtime: &Arc<Runtime<S>>, end: End<S>) -> Told<S> {
+    pub(crate) async fn settle(&self, runtime: &Arc<Runtime<S>>, end: End<S>) -> Told<S> {
         let way = match self.way(runtime, end) {
             Way::Commit(kind, transaction) => self.commit(runtime, kind, transaction).await,
             way => way,
@@ -268,7 +268,7 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     /// How the attempt ended, where that is clear from what the store made of it. `wrote` is what was to be written.
-    pub(super) fn told(
+    pub(crate) fn told(
         &self,
         runtime: &Runtime<S>,
         then: Then,
@@ -304,7 +304,7 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     /// The same where more has to be asked or written.
-    pub(super) async fn told_otherwise(&self, runtime: &Arc<Runtime<S>>, rare: Rare) -> Told<S> {
+    pub(crate) async fn told_otherwise(&self, runtime: &Arc<Runtime<S>>, rare: Rare) -> Told<S> {
         let Rare { then, written, wrote } = rare;
         match (then, written) {
             (Then::Completed(grouped), Written::Before(repeated)) if stands(&wrote, repeated.status) => {
@@ -344,7 +344,7 @@ impl<S: StateAdapter> Attempt<S> {
         (outcome, self.find_next(runtime, wrote).await)
     }
 
-    pub(super) fn settlement(&self, outcome: Outcome) -> Settlement {
+    pub(crate) fn settlement(&self, outcome: Outcome) -> Settlement {
         Settlement {
             job: self.shared.record.id,
             authority: Authority::Fence {
@@ -378,7 +378,7 @@ impl<S: StateAdapter> Attempt<S> {
 }
 
 /// An answer of the store that leaves more to do than to tell of it.
-pub(super) struct Rare {
+pub(crate) struct Rare {
     then: Then,
     written: Written,
     wrote: Outcome,

@@ -1,12 +1,12 @@
 //! How fast jobs go, and how many can be begun before another claim could be answered, or is worth it.
 //!
-//! The bytes of what waits are bounded elsewhere, see [`Bounds`](super::line::Bounds): the store ends a claim that would
+//! The bytes of what waits are bounded elsewhere, see [`Bounds`](crate::worker::dispatch::local_queue::Bounds): the store ends a claim that would
 //! exceed them. What jobs weighed so far only keeps claims from asking for more than that.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::line::BYTES_AHEAD;
+use crate::worker::dispatch::local_queue::BYTES_AHEAD;
 
 /// What a process has seen of its jobs and its store. The figures steer how much is claimed at once and nothing else, so
 /// they are kept without locks, and a lost update does no harm.

@@ -4,21 +4,21 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use super::attempt::{RawAttempt, Shared};
-use super::completion::JobResult;
-use super::processor::ErasedProcessor;
-use super::signal::AbortSignal;
-use super::values::Values;
 use crate::adapter::{BoxFuture, StateAdapter};
 use crate::client::{Client, Transaction};
 use crate::error::{Error, JobError};
 use crate::event::AttemptInfo;
 use crate::job::JobRecord;
+use crate::worker::user::abort::AbortSignal;
+use crate::worker::user::attempt::{RawAttempt, Shared};
+use crate::worker::user::completion::JobResult;
+use crate::worker::user::extensions::Values;
+use crate::worker::user::processor::ErasedProcessor;
 
 /// Wraps attempts. The first one given is the outermost.
 ///
 /// A middleware sees the outcome of what it wraps and can add typed values that processors read. It cannot strand a
-/// job: a [`Completion`](super::Completion) comes only from the inner layers, so one that returns an error, panics or
+/// job: a [`Completion`](crate::Completion) comes only from the inner layers, so one that returns an error, panics or
 /// never calls `next` gives a counted failure.
 ///
 /// ```

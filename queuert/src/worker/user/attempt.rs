@@ -8,11 +8,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::attempt_transaction::AttemptTransaction;
-use super::completion::{Completion, CompletionKind, How, JobResult};
-use super::runtime::Common;
-use super::signal::{AbortHandle, AbortReason, AbortSignal};
-use super::values::Values;
 use crate::__task::{Lock, LockGuard};
 use crate::adapter::{AttemptStart, Continued, NewJob, Outcome, RenewLease, Renewal, StateAdapter};
 use crate::blockers::BlockerSpec;
@@ -27,6 +22,11 @@ use crate::payload::Payload;
 use crate::settings::LeaseSettings;
 use crate::step::IntoStep;
 use crate::time::{Schedule, Timestamp};
+use crate::worker::context::Common;
+use crate::worker::user::abort::{AbortHandle, AbortReason, AbortSignal};
+use crate::worker::user::completion::{Completion, CompletionKind, How, JobResult};
+use crate::worker::user::extensions::Values;
+use crate::worker::user::transaction::AttemptTransaction;
 
 /// The shortest snooze. Snoozing costs no attempt, so nothing else would slow down a processor that snoozes for no time, or
 /// until a time that has passed or is about to, again and again.

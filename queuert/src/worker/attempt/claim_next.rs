@@ -2,21 +2,21 @@
 //! before, which saves a claim, and the way through the queue.
 //!
 //! It keeps to limits, so that one chain does not keep others from their turn: the next job must be due, wait for
-//! nothing and be no less urgent than the one before, and after [`STEPS_IN_A_TURN`](super::run::STEPS_IN_A_TURN) jobs in a
+//! nothing and be no less urgent than the one before, and after [`STEPS_IN_A_TURN`](crate::worker::attempt::executor::STEPS_IN_A_TURN) jobs in a
 //! row the chain gets in line.
 
 use tokio::time::Instant;
 
-use super::health::Backoff;
-use super::run::Attempt;
-use super::runtime::Runtime;
 use crate::adapter::{Applied, ClaimedJob, HandOver, Outcome, StateAdapter};
 use crate::job::{JobRecord, JobStatus, Lease};
 use crate::time::Schedule;
+use crate::worker::attempt::executor::Attempt;
+use crate::worker::context::Runtime;
+use crate::worker::health::Backoff;
 
 impl<S: StateAdapter> Attempt<S> {
     /// Asks for the next job in the end of this one, if it is this process's to run now. Says whether it did.
-    pub(super) fn ask_for_next(&self, runtime: &Runtime<S>, outcome: &mut Outcome) -> bool {
+    pub(crate) fn ask_for_next(&self, runtime: &Runtime<S>, outcome: &mut Outcome) -> bool {
         let Outcome::Continue { next } = outcome else {
             return false;
         };
@@ -38,7 +38,7 @@ impl<S: StateAdapter> Attempt<S> {
     }
 
     /// The next job, if the store says that it was handed over. `wrote` is the end in which it was asked for.
-    pub(super) fn handed_over(&self, runtime: &Runtime<S>, wrote: Outcome, applied: &Applied) -> Option<ClaimedJob> {
+    pub(crate) fn handed_over(&self, runtime: &Runtime<S>, wrote: Outcome, applied: &Applied) -> Option<ClaimedJob> {
         let Outcome::Continue { next } = wrote else {
             return None;
         };
@@ -80,7 +80,7 @@ impl<S: StateAdapter> Attempt<S> {
 
     /// The next job, if it was handed over and the answer that said so was lost: nobody else would run it before its lease
     /// has expired.
-    pub(super) async fn find_next(&self, runtime: &Runtime<S>, wrote: Outcome) -> Option<Self> {
+    pub(crate) async fn find_next(&self, runtime: &Runtime<S>, wrote: Outcome) -> Option<Self> {
         let Outcome::Continue { next } = wrote else {
             return None;
         };

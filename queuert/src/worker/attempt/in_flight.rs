@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::attempt::Shared;
 use crate::__task::{Lock, LockGuard};
 use crate::adapter::StateAdapter;
 use crate::id::JobId;
+use crate::worker::user::attempt::Shared;
 
 pub(crate) struct Flights<S: StateAdapter> {
     /// The latest attempt of each job: its lease is renewed.

@@ -6,26 +6,26 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::attempt::Shared;
-use super::behind::Behind;
-use super::ending::Written;
-use super::health::Backoff;
-use super::run::Attempt;
-use super::runtime::{Runtime, contained};
 use crate::__task::{Lock, LockGuard};
 use crate::adapter::{Applied, Outcome, Repeated, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
 use crate::error::{StateError, StateErrorKind};
 use crate::event::{Ages, JobInfo};
 use crate::job::{JobStatus, TypeName};
+use crate::worker::attempt::behind::Behind;
+use crate::worker::attempt::end::Written;
+use crate::worker::attempt::executor::Attempt;
+use crate::worker::context::{Runtime, contained};
+use crate::worker::health::Backoff;
+use crate::worker::user::attempt::Shared;
 
 /// Who waits for what becomes of the end of an attempt.
-pub(super) struct Open<S: StateAdapter> {
-    pub(super) ages: Ages,
-    pub(super) reply: Reply<S>,
+pub(crate) struct Open<S: StateAdapter> {
+    pub(crate) ages: Ages,
+    pub(crate) reply: Reply<S>,
 }
 
-pub(super) enum Reply<S: StateAdapter> {
+pub(crate) enum Reply<S: StateAdapter> {
     /// The attempt itself.
     Awaited(Arc<Shared<S>>, oneshot::Sender<Answer>),
     /// Nobody: the settler does the rest.
@@ -33,11 +33,11 @@ pub(super) enum Reply<S: StateAdapter> {
 }
 
 /// What became of the end of an attempt, and that end.
-pub(super) struct Answer {
-    pub(super) settled: Result<Settled, StateError>,
-    pub(super) outcome: Outcome,
+pub(crate) struct Answer {
+    pub(crate) settled: Result<Settled, StateError>,
+    pub(crate) outcome: Outcome,
     /// The moment before it was sent.
-    pub(super) sent_at: Instant,
+    pub(crate) sent_at: Instant,
 }
 
 impl<S: StateAdapter> Open<S> {
@@ -131,7 +131,7 @@ impl<S: StateAdapter> SettleQueue<S> {
     }
 
     /// Sends an end, and says whether the settler was woken for it; returns it if nobody listens any more.
-    pub(super) fn send(&self, settlement: Settlement, open: Open<S>) -> Result<bool, Box<(Settlement, Open<S>)>> {
+    pub(crate) fn send(&self, settlement: Settlement, open: Open<S>) -> Result<bool, Box<(Settlement, Open<S>)>> {
         let mut queued = self.queued();
         if queued.closed {
             return Err(Box::new((settlement, open)));
@@ -333,7 +333,7 @@ fn reply<S: StateAdapter>(
 /// completion whose fate is unknown is followed by the failure of the attempt, which then finds the job completed, and that
 /// a worker that stops gives back the job of a processor which may complete it afterwards, and finds it open. A completed
 /// job stays completed; what became of an open one since does not tell.
-pub(super) fn stands(outcome: &Outcome, status: JobStatus) -> bool {
+pub(crate) fn stands(outcome: &Outcome, status: JobStatus) -> bool {
     let completes = matches!(outcome, Outcome::Finish { .. } | Outcome::Continue { .. });
     completes == (status == JobStatus::Completed)
 }
@@ -354,7 +354,7 @@ fn recalled(outcome: &Outcome, repeated: &Repeated) -> Applied {
 }
 
 /// Tells of a completion that the store had taken although it seemed to fail.
-pub(super) async fn tell_completed<S: StateAdapter>(
+pub(crate) async fn tell_completed<S: StateAdapter>(
     runtime: &Runtime<S>,
     attempt: &Shared<S>,
     outcome: &Outcome,

@@ -5,14 +5,14 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::attempt::{OpenTransaction, Shared, continue_kind, encode_output};
-use super::completion::{CompletionKind, DropNotice, How, JobResult, WrittenTransaction};
 use crate::adapter::{Authority, Commit, Outcome, Settled, Settlement, StateAdapter};
 use crate::client::{Scope, Transaction, TransactionScope, new_job};
 use crate::error::{Error, JobError, StateError, StateErrorKind};
 use crate::event_hub::HeldSpan;
 use crate::job_type::{ContinuationOf, JobType, OutputOf};
 use crate::step::IntoStep;
+use crate::worker::user::attempt::{OpenTransaction, Shared, continue_kind, encode_output};
+use crate::worker::user::completion::{CompletionKind, DropNotice, How, JobResult, WrittenTransaction};
 
 /// The transaction in which an attempt of type `J` writes and completes. Dereferences to the store's connection.
 ///

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::runtime::{Runtime, contained};
 use crate::adapter::{SampleQueues, StateAdapter};
 use crate::client::report;
 use crate::event::Event;
+use crate::worker::context::{Runtime, contained};
 
 /// How many jobs of a type are counted at most: enough to see that much waits, few enough to be cheap.
 const LIMIT: usize = 10_000;

@@ -10,16 +10,6 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::claimer::claim_loop;
-use super::crew::crew_loop;
-use super::health::{Backoff, Health};
-use super::listener::{listen_for_jobs, listen_for_lost_leases};
-use super::maintainer::maintain_loop;
-use super::reaper::reap_loop;
-use super::renewer::renew_loop;
-use super::runtime::{Runtime, panic_message};
-use super::sampler::sample_loop;
-use super::settler::settle_loop;
 use crate::__task::{spawn, spawn_in};
 use crate::adapter::StateAdapter;
 use crate::client::Client;
@@ -27,6 +17,16 @@ use crate::error::{StateError, StateErrorKind};
 use crate::event::Event;
 use crate::event_hub::EventStream;
 use crate::id::WorkerId;
+use crate::worker::attempt::settler::settle_loop;
+use crate::worker::context::{Runtime, panic_message};
+use crate::worker::dispatch::claimer::claim_loop;
+use crate::worker::dispatch::pool::crew_loop;
+use crate::worker::health::{Backoff, Health};
+use crate::worker::upkeep::listener::{listen_for_jobs, listen_for_lost_leases};
+use crate::worker::upkeep::maintenance::maintain_loop;
+use crate::worker::upkeep::queue_depth::sample_loop;
+use crate::worker::upkeep::reaper::reap_loop;
+use crate::worker::upkeep::renewer::renew_loop;
 
 /// Running workers. They go on until [`stop`](Self::stop); dropping the handle detaches it from them.
 #[must_use = "keep the handle to stop the workers gracefully"]

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::attempt::{OpenTransaction, Shared};
 use crate::adapter::{Outcome, StateAdapter};
 use crate::client::Transaction;
 use crate::error::JobError;
 use crate::event_hub::HeldSpan;
 use crate::id::{Fence, JobId};
 use crate::job::TypeName;
+use crate::worker::user::attempt::{OpenTransaction, Shared};
 
 /// What a processor returns.
 pub type JobResult<S> = Result<Completion<S>, JobError>;
@@ -56,9 +56,9 @@ pub(crate) enum How<S: StateAdapter> {
 pub(crate) struct WrittenTransaction<S: StateAdapter> {
     pub(crate) transaction: Transaction<S>,
     /// Notices that the completion is dropped, and the transaction with it.
-    pub(super) dropped: DropNotice<S>,
+    pub(crate) dropped: DropNotice<S>,
     /// While it is there, the attempt opens no other transaction. Dropped after the transaction.
-    pub(super) open: OpenTransaction<S>,
+    pub(crate) open: OpenTransaction<S>,
 }
 
 impl<S: StateAdapter> WrittenTransaction<S> {
@@ -71,15 +71,15 @@ impl<S: StateAdapter> WrittenTransaction<S> {
 
 /// Notices that a transaction of an attempt is dropped instead of committed: if the processor completes the job all the same,
 /// it most likely called `job.finish(..)` where it meant to return what `tx.finish(..)` gave.
-pub(super) struct DropNotice<S: StateAdapter>(Option<Arc<Shared<S>>>);
+pub(crate) struct DropNotice<S: StateAdapter>(Option<Arc<Shared<S>>>);
 
 impl<S: StateAdapter> DropNotice<S> {
-    pub(super) fn new(attempt: Arc<Shared<S>>) -> Self {
+    pub(crate) fn new(attempt: Arc<Shared<S>>) -> Self {
         Self(Some(attempt))
     }
 
     /// The transaction ends as it should.
-    pub(super) fn disarm(mut self) {
+    pub(crate) fn disarm(mut self) {
         self.0 = None;
     }
 }

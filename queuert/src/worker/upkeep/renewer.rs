@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::attempt::{HeldLease, Shared};
-use super::health::Backoff;
-use super::run::Attempt;
-use super::runtime::{Runtime, contained};
-use super::signal::AbortReason;
 use crate::adapter::{RenewLease, Renewal, StateAdapter};
 use crate::error::{StateError, StateErrorKind};
+use crate::worker::attempt::executor::Attempt;
+use crate::worker::context::{Runtime, contained};
+use crate::worker::health::Backoff;
+use crate::worker::user::abort::AbortReason;
+use crate::worker::user::attempt::{HeldLease, Shared};
 
 pub(crate) async fn renew_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
     let tick = tick(&runtime);

@@ -11,16 +11,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::advice::Advice;
-use super::behind::{Behind, OddJob};
-use super::flights::Flights;
-use super::health::HealthKeeper;
-use super::line::{Bounds, Line};
-use super::middleware::Middlewares;
-use super::processor::ErasedProcessor;
-use super::run::Attempt;
-use super::settler::SettleQueue;
-use super::values::Values;
 use crate::__task::Lock;
 use crate::adapter::{
     ClaimJobs, ClaimType, Claimed, ClaimedJob, Demand, Notice, ReapType, RenewLease, Renewal, StateAdapter,
@@ -31,6 +21,16 @@ use crate::error::{Error, StateError, StateErrorKind};
 use crate::id::{Fence, WorkerId};
 use crate::job::TypeName;
 use crate::settings::{LeaseSettings, RetryPolicy};
+use crate::worker::attempt::behind::{Behind, OddJob};
+use crate::worker::attempt::executor::Attempt;
+use crate::worker::attempt::in_flight::Flights;
+use crate::worker::attempt::settler::SettleQueue;
+use crate::worker::dispatch::local_queue::{Bounds, Line};
+use crate::worker::health::HealthKeeper;
+use crate::worker::user::diagnostics::Advice;
+use crate::worker::user::extensions::Values;
+use crate::worker::user::middleware::Middlewares;
+use crate::worker::user::processor::ErasedProcessor;
 
 /// A job type as this worker runs it.
 pub(crate) struct TypeRuntime<S: StateAdapter> {
@@ -231,12 +231,12 @@ impl<S: StateAdapter> Runtime<S> {
     }
 
     /// Has the crew run something that belongs to the workers and to none of them.
-    pub(super) fn odd_job(&self, job: OddJob<S>) {
+    pub(crate) fn odd_job(&self, job: OddJob<S>) {
         self.odd_jobs.lock().push(job);
         self.line.call_crew();
     }
 
-    pub(super) fn take_odd_jobs(&self) -> Vec<OddJob<S>> {
+    pub(crate) fn take_odd_jobs(&self) -> Vec<OddJob<S>> {
         std::mem::take(&mut *self.odd_jobs.lock())
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::health::Backoff;
-use super::runtime::{Runtime, contained};
 use crate::adapter::{Maintain, Maintained, StateAdapter};
 use crate::client::report;
 use crate::effects::Effects;
 use crate::event::Event;
+use crate::worker::context::{Runtime, contained};
+use crate::worker::health::Backoff;
 
 /// Before the first offer: workers that live for a moment only are not for upkeep, and of many that start at once
 /// not all should come at once.

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::pace::Pace;
+use crate::worker::dispatch::prefetch::Pace;
 
 use crate::__task::{Lock, LockGuard};
 
