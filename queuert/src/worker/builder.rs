@@ -1,4 +1,4 @@
-//! Puts workers together.
+//! Puts a set of workers together: processors, middlewares and settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,15 +15,15 @@ use crate::error::Error;
 use crate::job::TypeName;
 use crate::job_type::{JobType, JobTypes};
 use crate::settings::{JobDefaults, LeaseSettings, RetryPolicy};
-use crate::worker::context::{Runtime, RuntimeSettings, TypeRuntime, check_runtime};
-use crate::worker::drain::Drained;
+use crate::worker::context::{Context, RegisteredType, WorkerSettings};
+use crate::worker::drain::{Drained, drain};
 use crate::worker::user::attempt::Attempt;
 use crate::worker::user::completion::JobResult;
-use crate::worker::user::diagnostics::Advice;
-use crate::worker::user::extensions::Values;
+use crate::worker::user::diagnostics::Diagnostics;
+use crate::worker::user::extensions::Extensions;
 use crate::worker::user::middleware::{ErasedMiddleware, Middleware, Middlewares};
 use crate::worker::user::processor::{ByEnum, ByFunction, ByTrait, ErasedProcessor, Processor};
-use crate::worker::workers::Workers;
+use crate::worker::workers::{Workers, check_runtime};
 
 impl<S: StateAdapter> Client<S> {
     /// Puts workers together: processors, middlewares and settings. See [`WorkerBuilder`].
@@ -32,7 +32,7 @@ impl<S: StateAdapter> Client<S> {
             client: self.clone(),
             processors: Vec::new(),
             overrides: Vec::new(),
-            values: Values::default(),
+            extensions: Extensions::default(),
             layers: Vec::new(),
             concurrency: 1,
             name: None,
@@ -77,7 +77,7 @@ pub struct WorkerBuilder<S: StateAdapter> {
     client: Client<S>,
     processors: Vec<(TypeName, JobDefaults, Arc<dyn ErasedProcessor<S>>)>,
     overrides: Vec<(TypeName, TypeSettings)>,
-    values: Values,
+    extensions: Extensions,
     layers: Vec<Arc<dyn ErasedMiddleware<S>>>,
     concurrency: usize,
     name: Option<String>,
@@ -227,7 +227,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
 
     /// Provides a value that processors and middlewares read with `job.get::<T>()`; the last one of a type counts.
     pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.values.insert(value);
+        self.extensions.insert(value);
         self
     }
 
@@ -345,12 +345,12 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     /// A dropped future stops the workers in the background, gracefully.
     pub async fn run_until<T>(self, signal: impl Future<Output = T>) -> Result<T, Error> {
         check_runtime()?;
-        let runtime = self.build()?;
+        let context = self.build()?;
         let mut signal = pin!(signal);
         if let Poll::Ready(value) = futures_util::poll!(&mut signal) {
             return Ok(value);
         }
-        let workers = Workers::spawn(runtime);
+        let workers = Workers::spawn(context);
         let stop_on_drop = workers.stop_on_drop();
         let value = signal.await;
         workers.stop().await;
@@ -369,10 +369,10 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     ///
     /// A dropped future leaves a running attempt to the expiry of its lease.
     pub async fn drain(self) -> Result<Drained, Error> {
-        super::drain::drain(self.build()?).await
+        drain(self.build()?).await
     }
 
-    pub(crate) fn build(self) -> Result<Runtime<S>, Error> {
+    pub(crate) fn build(self) -> Result<Context<S>, Error> {
         if self.processors.is_empty() {
             return Err(Error::NoProcessor);
         }
@@ -393,7 +393,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
                 return Err(invalid(what, "it is zero: the worker would never pause".into()));
             }
         }
-        let mut types: BTreeMap<TypeName, Arc<TypeRuntime<S>>> = BTreeMap::new();
+        let mut types: BTreeMap<TypeName, Arc<RegisteredType<S>>> = BTreeMap::new();
         for (name, defaults, processor) in self.processors {
             check_type_name(name.as_str())?;
             let mut settings = self.worker_wide;
@@ -404,12 +404,12 @@ impl<S: StateAdapter> WorkerBuilder<S> {
                     timeout: override_.timeout.or(settings.timeout),
                 };
             }
-            let job_type = TypeRuntime {
+            let job_type = RegisteredType {
                 retry: settings.retry.or(defaults.retry).unwrap_or_default(),
                 lease: settings.lease.or(defaults.lease).unwrap_or_default(),
                 timeout: settings.timeout.or(defaults.timeout),
                 processor,
-                advice: Advice::default(),
+                diagnostics: Diagnostics::default(),
             };
             job_type.check(&name)?;
             if types.insert(name.clone(), Arc::new(job_type)).is_some() {
@@ -427,7 +427,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         } else {
             POLL_WITHOUT_NOTIFY
         };
-        let settings = RuntimeSettings {
+        let settings = WorkerSettings {
             concurrency: self.concurrency,
             poll_interval: self.poll_interval.unwrap_or(default_poll),
             reap_interval: self.reap_interval,
@@ -436,12 +436,12 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         };
         let middlewares = Middlewares::new(self.layers);
         let worker = self.client.entropy().worker(self.name.as_deref());
-        Ok(Runtime::new(
+        Ok(Context::new(
             self.client,
             worker,
             types,
             middlewares,
-            self.values,
+            self.extensions,
             settings,
         ))
     }

@@ -1,49 +1,77 @@
-//! The next job of a chain, handed over to the worker that creates it: it is claimed in the statement that ends the job
-//! before, which saves a claim, and the way through the queue.
+//! Claims the next job of a chain in the statement that ends the job before. That saves a claim, and the next job does not
+//! wait in the store's queue. (`HandOver` in the contract of the store.)
 //!
-//! It keeps to limits, so that one chain does not keep others from their turn: the next job must be due, wait for
-//! nothing and be no less urgent than the one before, and after [`STEPS_IN_A_TURN`](crate::worker::attempt::executor::STEPS_IN_A_TURN) jobs in a
-//! row the chain gets in line.
+//! Limits keep one chain from delaying other jobs: the next job must be due, must wait for no blocker and must have no lower
+//! priority than the job before, and after [`STEPS_IN_A_ROW`](crate::worker::attempt::claimed::STEPS_IN_A_ROW) jobs the next
+//! one is claimed like any other.
 
 use tokio::time::Instant;
 
-use crate::adapter::{Applied, ClaimedJob, HandOver, Outcome, StateAdapter};
+use crate::adapter::{Applied, ClaimedJob, HandOver, NewJob, Outcome, StateAdapter};
+use crate::id::WorkerId;
 use crate::job::{JobRecord, JobStatus, Lease};
-use crate::time::Schedule;
-use crate::worker::attempt::executor::Attempt;
-use crate::worker::context::Runtime;
-use crate::worker::health::Backoff;
+use crate::time::{Schedule, Timestamp};
+use crate::worker::attempt::claimed::ClaimedAttempt;
+use crate::worker::context::Context;
 
-impl<S: StateAdapter> Attempt<S> {
-    /// Asks for the next job in the end of this one, if it is this process's to run now. Says whether it did.
-    pub(crate) fn ask_for_next(&self, runtime: &Runtime<S>, outcome: &mut Outcome) -> bool {
-        let Outcome::Continue { next } = outcome else {
-            return false;
-        };
-        let Some(job_type) = runtime.types.get(&next.type_name) else {
-            return false;
-        };
-        let its_turn = self.steps_left > 0
-            && next.schedule == Schedule::Now
-            && next.blockers.is_empty()
-            && next.priority >= self.shared.record.priority
-            && !runtime.stop.is_cancelled();
-        if its_turn {
-            next.hand_over = Some(HandOver {
-                fence: runtime.client.entropy().fence(),
-                lease: job_type.lease.duration,
-            });
-        }
-        its_turn
+/// Asks the store to claim the next job together with the end of this attempt, if this process may run it now.
+pub(crate) fn request<S: StateAdapter>(context: &Context<S>, attempt: &ClaimedAttempt<S>, outcome: &mut Outcome) {
+    let Outcome::Continue { next } = outcome else {
+        return;
+    };
+    let Some(job_type) = context.types.get(&next.type_name) else {
+        return;
+    };
+    let may_run = attempt.steps_left > 0
+        && next.schedule == Schedule::Now
+        && next.blockers.is_empty()
+        && next.priority >= attempt.shared.record.priority
+        && !context.stop.is_cancelled();
+    if may_run {
+        next.hand_over = Some(HandOver {
+            fence: context.client.entropy().fence(),
+            lease: job_type.lease.duration,
+        });
     }
+}
 
-    /// The next job, if the store says that it was handed over. `wrote` is the end in which it was asked for.
-    pub(crate) fn handed_over(&self, runtime: &Runtime<S>, wrote: Outcome, applied: &Applied) -> Option<ClaimedJob> {
+/// How an end asks for the next job, if it does.
+pub(crate) fn requested(outcome: &Outcome) -> Option<HandOver> {
+    match outcome {
+        Outcome::Continue { next } => next.hand_over,
+        _ => None,
+    }
+}
+
+/// The next job of a chain, which the store has claimed for this process with the end of the job before.
+#[derive(Debug)]
+pub(crate) struct ClaimedNext {
+    next: Box<NewJob>,
+    claim: HandOver,
+    /// When the store created and claimed it.
+    at: Timestamp,
+    /// The moment before the end was sent: the lease cannot end before it plus the lease's duration.
+    pub(crate) sent_at: Instant,
+}
+
+impl ClaimedNext {
+    /// `None` if the store did not claim the next job. `wrote` is the end that asked for it.
+    pub(crate) fn new(wrote: Outcome, applied: &Applied, sent_at: Instant) -> Option<Self> {
         let Outcome::Continue { next } = wrote else {
             return None;
         };
-        let (hand_over, at) = (next.hand_over?, applied.handed_over?);
-        let before = &self.shared.record;
+        let (claim, at) = (next.hand_over?, applied.handed_over?);
+        Some(Self {
+            next,
+            claim,
+            at,
+            sent_at,
+        })
+    }
+
+    /// The job as a claim of its own would have returned it. `before` is the job that it continues.
+    pub(crate) fn into_claimed_job(self, before: &JobRecord, worker: &WorkerId) -> ClaimedJob {
+        let Self { next, claim, at, .. } = self;
         let job = JobRecord {
             id: next.id,
             type_name: next.type_name,
@@ -64,43 +92,17 @@ impl<S: StateAdapter> Attempt<S> {
             completed_by: None,
             last_error: None,
             lease: Some(Lease {
-                owner: runtime.worker.clone(),
-                until: at.saturating_add(hand_over.lease),
-                fence: hand_over.fence,
+                owner: worker.clone(),
+                until: at.saturating_add(claim.lease),
+                fence: claim.fence,
             }),
             deduplication_key: None,
             trace_context: next.trace_context,
             unreadable: None,
         };
-        Some(ClaimedJob {
+        ClaimedJob {
             job,
             blockers: Vec::new(),
-        })
-    }
-
-    /// The next job, if it was handed over and the answer that said so was lost: nobody else would run it before its lease
-    /// has expired.
-    pub(crate) async fn find_next(&self, runtime: &Runtime<S>, wrote: Outcome) -> Option<Self> {
-        let Outcome::Continue { next } = wrote else {
-            return None;
-        };
-        let fence = next.hand_over?.fence;
-        let mut backoff = Backoff::new(runtime.client.entropy());
-        loop {
-            match runtime.recover(fence).await {
-                Ok((jobs, since)) => {
-                    let next = jobs.into_iter().next()?;
-                    return Self::new(runtime, next, since, self.steps_left);
-                }
-                // What cannot be read is left to its lease.
-                Err(error) if error.kind().concerns_one_row() => return None,
-                Err(_) => {}
-            }
-            tokio::select! {
-                biased;
-                () = runtime.stop.cancelled() => return None,
-                () = tokio::time::sleep_until(Instant::now() + backoff.next_pause()) => {}
-            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The attempts that this process has, from their claim to the answer to their end.
+//! The attempts of this process, from their claim to the answer to their end.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,46 +11,50 @@ use tokio::sync::Notify;
 use crate::__task::{Lock, LockGuard};
 use crate::adapter::StateAdapter;
 use crate::id::JobId;
-use crate::worker::user::attempt::Shared;
+use crate::worker::user::shared::SharedAttempt;
 
-pub(crate) struct Flights<S: StateAdapter> {
-    /// The latest attempt of each job: its lease is renewed.
-    by_job: Lock<BTreeMap<JobId, Arc<Shared<S>>>>,
-    /// All of them, also those whose job this process has claimed again.
+/// The attempts of this process. Claimed attempts add and remove themselves; the renewer, the reaper and the claimer read.
+pub(crate) struct InFlight<S: StateAdapter> {
+    /// The latest attempt of each job: the renewer renews its lease.
+    by_job: Lock<BTreeMap<JobId, Arc<SharedAttempt<S>>>>,
+    /// The number of all attempts, including those whose job this process has claimed again.
     count: AtomicUsize,
-    landed: Notify,
+    /// Notified when the count becomes zero.
+    empty: Notify,
 }
 
-impl<S: StateAdapter> Flights<S> {
+impl<S: StateAdapter> InFlight<S> {
     pub(crate) fn new() -> Self {
         Self {
             by_job: Lock::default(),
             count: AtomicUsize::new(0),
-            landed: Notify::new(),
+            empty: Notify::new(),
         }
     }
 
-    pub(crate) fn by_job(&self) -> LockGuard<'_, BTreeMap<JobId, Arc<Shared<S>>>> {
+    pub(crate) fn by_job(&self) -> LockGuard<'_, BTreeMap<JobId, Arc<SharedAttempt<S>>>> {
         self.by_job.lock()
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Adds attempts, and returns those whose job they have taken over.
-    pub(crate) fn add<'a>(&self, attempts: impl Iterator<Item = &'a Arc<Shared<S>>>) -> Vec<Arc<Shared<S>>> {
+    /// Adds attempts, and returns earlier attempts of the same jobs.
+    pub(crate) fn add<'a>(
+        &self,
+        attempts: impl Iterator<Item = &'a Arc<SharedAttempt<S>>>,
+    ) -> Vec<Arc<SharedAttempt<S>>> {
         let mut by_job = self.by_job();
-        let mut before = Vec::new();
+        let mut earlier = Vec::new();
         for attempt in attempts {
             self.count.fetch_add(1, Ordering::SeqCst);
-            before.extend(by_job.insert(attempt.record.id, Arc::clone(attempt)));
+            earlier.extend(by_job.insert(attempt.record.id, Arc::clone(attempt)));
         }
-        before
+        earlier
     }
 
-    pub(crate) fn remove(&self, attempt: &Arc<Shared<S>>) {
+    pub(crate) fn remove(&self, attempt: &Arc<SharedAttempt<S>>) {
         // The entry may be that of a later attempt of the same job, which goes on.
         if let Entry::Occupied(entry) = self.by_job().entry(attempt.record.id)
             && Arc::ptr_eq(entry.get(), attempt)
@@ -58,12 +62,12 @@ impl<S: StateAdapter> Flights<S> {
             entry.remove();
         }
         if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.landed.notify_waiters();
+            self.empty.notify_waiters();
         }
     }
 
-    /// Those whose processor has not ended.
-    pub(crate) fn processing(&self) -> Vec<Arc<Shared<S>>> {
+    /// The attempts whose processor has not ended.
+    pub(crate) fn processing(&self) -> Vec<Arc<SharedAttempt<S>>> {
         let by_job = self.by_job();
         let processing = by_job
             .values()
@@ -71,28 +75,28 @@ impl<S: StateAdapter> Flights<S> {
         processing.cloned().collect()
     }
 
-    /// Waits until there are at most so many, for a while. Only for the rare end of a stop: it looks from time to time.
-    pub(crate) async fn all_but_landed(&self, left: usize, limit: Duration) {
-        let landed = async {
+    /// Waits until at most `left` attempts are there, for at most `limit`. Only for the rare end of a stop: it polls.
+    pub(crate) async fn wait_until_at_most(&self, left: usize, limit: Duration) {
+        let few = async {
             while self.count() > left {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let _ = tokio::time::timeout(limit, landed).await;
+        let _ = tokio::time::timeout(limit, few).await;
     }
 
-    /// Waits until there are none, for a while; says whether there are none.
-    pub(crate) async fn all_landed(&self, limit: Duration) -> bool {
-        let landed = async {
+    /// Waits until no attempt is there, for at most `limit`. Returns whether none is there.
+    pub(crate) async fn wait_until_empty(&self, limit: Duration) -> bool {
+        let empty = async {
             loop {
-                // Made before the look: it sees every notification from here on.
-                let landed = self.landed.notified();
+                // Created before the count is read: it is notified of every change from here on.
+                let notified = self.empty.notified();
                 if self.count() == 0 {
                     return;
                 }
-                landed.await;
+                notified.await;
             }
         };
-        tokio::time::timeout(limit, landed).await.is_ok()
+        tokio::time::timeout(limit, empty).await.is_ok()
     }
 }

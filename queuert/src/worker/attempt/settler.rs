@@ -1,158 +1,34 @@
-//! Group-commits the ends of attempts: the first goes at once, those that arrive meanwhile form the next batch.
+//! Drives the end of every attempt: writes it together with others, and carries out what [`end`](crate::worker::attempt::end)
+//! decides about the answer.
+//!
+//! The first end is written at once, and the ends that arrive meanwhile form the next batch. A second write of an attempt is
+//! posted like the first. Only a recovery is a task of its own, because it may wait long for the store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::__task::{Lock, LockGuard};
-use crate::adapter::{Applied, Outcome, Repeated, Settled, Settlement, StateAdapter};
+use crate::__task::spawn_in;
+use crate::adapter::{Outcome, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
 use crate::error::{StateError, StateErrorKind};
-use crate::event::{Ages, JobInfo};
-use crate::job::{JobStatus, TypeName};
-use crate::worker::attempt::behind::Behind;
-use crate::worker::attempt::end::Written;
-use crate::worker::attempt::executor::Attempt;
-use crate::worker::context::{Runtime, contained};
-use crate::worker::health::Backoff;
-use crate::worker::user::attempt::Shared;
+use crate::event::AttemptOutcome;
+use crate::worker::attempt::announce;
+use crate::worker::attempt::attempts::Attempts;
+use crate::worker::attempt::claim_next::requested;
+use crate::worker::attempt::claimed::ClaimedAttempt;
+use crate::worker::attempt::dispatcher::UnwrittenEnd;
+use crate::worker::attempt::end::{Answer, Facts, NextStep, Pending, release, resume};
+use crate::worker::attempt::recover::recover_next;
+use crate::worker::attempt::settle_queue::{Batch, EndingAttempt, PostedEnd, Recovery};
+use crate::worker::backoff::Backoff;
+use crate::worker::contained::contained;
+use crate::worker::user::abort::AbortReason;
 
-/// Who waits for what becomes of the end of an attempt.
-pub(crate) struct Open<S: StateAdapter> {
-    pub(crate) ages: Ages,
-    pub(crate) reply: Reply<S>,
-}
-
-pub(crate) enum Reply<S: StateAdapter> {
-    /// The attempt itself.
-    Awaited(Arc<Shared<S>>, oneshot::Sender<Answer>),
-    /// Nobody: the settler does the rest.
-    Behind(Behind<S>),
-}
-
-/// What became of the end of an attempt, and that end.
-pub(crate) struct Answer {
-    pub(crate) settled: Result<Settled, StateError>,
-    pub(crate) outcome: Outcome,
-    /// The moment before it was sent.
-    pub(crate) sent_at: Instant,
-}
-
-impl<S: StateAdapter> Open<S> {
-    fn job(&self) -> &JobInfo {
-        match &self.reply {
-            Reply::Awaited(attempt, _) => &attempt.info.job,
-            Reply::Behind(behind) => &behind.attempt().info().job,
-        }
-    }
-}
-
-/// Ends of attempts on their way to the store, each with who waits for it. Apart, because the store wants to see the
-/// former in a row.
-struct Batch<S: StateAdapter> {
-    settlements: Vec<Settlement>,
-    open: Vec<Open<S>>,
-}
-
-impl<S: StateAdapter> Batch<S> {
-    const fn new() -> Self {
-        Self {
-            settlements: Vec::new(),
-            open: Vec::new(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.open.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.open.is_empty()
-    }
-
-    fn push(&mut self, settlement: Settlement, open: Open<S>) {
-        self.settlements.push(settlement);
-        self.open.push(open);
-    }
-
-    fn append(&mut self, mut other: Self) {
-        self.settlements.append(&mut other.settlements);
-        self.open.append(&mut other.open);
-    }
-
-    /// Takes out the first ones.
-    fn take(&mut self, most: usize) -> Self {
-        if self.len() <= most {
-            return std::mem::replace(self, Self::new());
-        }
-        Self {
-            settlements: self.settlements.drain(..most).collect(),
-            open: self.open.drain(..most).collect(),
-        }
-    }
-}
-
-impl<S: StateAdapter> IntoIterator for Batch<S> {
-    type Item = (Settlement, Open<S>);
-    type IntoIter = std::iter::Zip<std::vec::IntoIter<Settlement>, std::vec::IntoIter<Open<S>>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.settlements.into_iter().zip(self.open)
-    }
-}
-
-/// The way to the settler.
-pub(crate) struct SettleQueue<S: StateAdapter> {
-    queued: Lock<Queued<S>>,
-    arrived: Notify,
-}
-
-struct Queued<S: StateAdapter> {
-    batch: Batch<S>,
-    closed: bool,
-}
-
-impl<S: StateAdapter> SettleQueue<S> {
-    pub(crate) fn new() -> Self {
-        let queued = Queued {
-            batch: Batch::new(),
-            closed: false,
-        };
-        Self {
-            queued: Lock::new(queued),
-            arrived: Notify::new(),
-        }
-    }
-
-    fn queued(&self) -> LockGuard<'_, Queued<S>> {
-        self.queued.lock()
-    }
-
-    /// Sends an end, and says whether the settler was woken for it; returns it if nobody listens any more.
-    pub(crate) fn send(&self, settlement: Settlement, open: Open<S>) -> Result<bool, Box<(Settlement, Open<S>)>> {
-        let mut queued = self.queued();
-        if queued.closed {
-            return Err(Box::new((settlement, open)));
-        }
-        let first = queued.batch.is_empty();
-        queued.batch.push(settlement, open);
-        drop(queued);
-        if first {
-            self.arrived.notify_one();
-        }
-        Ok(first)
-    }
-
-    async fn wait(&self) {
-        while self.queued().batch.is_empty() {
-            self.arrived.notified().await;
-        }
-    }
-}
-
-/// How long an end waits before it is tried again, when a transaction is in its way.
+/// How long an end waits before it is tried again when another transaction holds a lock that it needs.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// After how many failures of a batch its ends are tried one by one.
@@ -164,54 +40,207 @@ const SINGLE_FAILURES: u32 = 3;
 /// The most ends in one statement: beyond it, latency grows for little.
 const BATCH: usize = 2_000;
 
-pub(crate) async fn settle_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
-    let queue = &runtime.settlements;
-    // Ends that a transaction of somebody else is in the way of, or that the store could not take. They wait here, so
-    // that the others need not.
+/// The result of a step.
+pub(crate) enum Advanced<S: StateAdapter> {
+    /// The end is on its way to the store.
+    Posted {
+        /// Whether that woke the settler.
+        woke: bool,
+    },
+    /// The attempt is over, with the next job of its chain if this process has it.
+    Over(Option<ClaimedAttempt<S>>),
+}
+
+/// Takes the next step of an end.
+pub(crate) fn advance<S: StateAdapter>(
+    attempts: &Attempts<S>,
+    mut ending: EndingAttempt<S>,
+    next: NextStep,
+) -> Advanced<S> {
+    match next {
+        NextStep::Write(outcome, pending) => Advanced::Posted {
+            woke: post(attempts, ending, outcome, pending),
+        },
+        NextStep::Recover(outcome, fence) => {
+            // The end is written, whenever the next job is found.
+            ending.unwritten = None;
+            let recovery = Recovery { ending, outcome, fence };
+            Advanced::Over(match attempts.ends.push_recovery(recovery) {
+                Ok(()) => None,
+                Err(unheard) => conclude(attempts, unheard.ending, unheard.outcome, None),
+            })
+        }
+        NextStep::Lost(reason) => {
+            lose(attempts, ending, reason);
+            Advanced::Over(None)
+        }
+        NextStep::Done(outcome, next) => {
+            let next = next.and_then(|next| {
+                let ClaimedAttempt { shared, steps_left, .. } = &ending.attempt;
+                let sent_at = next.sent_at;
+                let job = next.into_claimed_job(&shared.record, &attempts.context.worker);
+                attempts.take_charge(vec![job], sent_at, *steps_left).pop()
+            });
+            Advanced::Over(conclude(attempts, ending, outcome, next))
+        }
+    }
+}
+
+/// Gives back a job that no worker has begun. `reply` is told when that is written.
+pub(crate) fn give_back<S: StateAdapter>(
+    attempts: &Attempts<S>,
+    attempt: ClaimedAttempt<S>,
+    reply: Option<oneshot::Sender<AttemptOutcome>>,
+) {
+    let ending = EndingAttempt {
+        attempt,
+        report: None,
+        reply,
+        unwritten: None,
+    };
+    advance(attempts, ending, release());
+}
+
+/// Queues claimed jobs for the workers. Jobs that no worker will take go back to the store.
+pub(crate) fn queue<S: StateAdapter>(attempts: &Attempts<S>, claimed: Vec<ClaimedAttempt<S>>) {
+    if claimed.is_empty() {
+        return;
+    }
+    let store_is_down = attempts.context.health.is_degraded();
+    for refused in attempts.dispatcher.push(claimed, store_is_down) {
+        give_back(attempts, refused, None);
+    }
+}
+
+/// Posts the write of an end. Returns whether that woke the settler.
+fn post<S: StateAdapter>(
+    attempts: &Attempts<S>,
+    mut ending: EndingAttempt<S>,
+    outcome: Outcome,
+    pending: Pending,
+) -> bool {
+    let dispatcher = &attempts.dispatcher;
+    // A single worker claims its next job while its end is written, unless the answer will bring that job.
+    if requested(&outcome).is_none() || !dispatcher.has_single_worker() {
+        ending.unwritten.get_or_insert_with(|| UnwrittenEnd::new(dispatcher));
+    }
+    let shared = &ending.attempt.shared;
+    if let Pending::Release = pending {
+        shared.abort.abort(AbortReason::Shutdown);
+    }
+    let settlement = shared.settlement(outcome);
+    let ages = shared.ages();
+    match attempts.ends.push(settlement, PostedEnd { ending, pending, ages }) {
+        Ok(woke) => woke,
+        // The settler has quit, because the set has stopped: the lease will expire.
+        Err(unheard) => {
+            lose(attempts, unheard.ending, AbortReason::Shutdown);
+            false
+        }
+    }
+}
+
+fn lose<S: StateAdapter>(attempts: &Attempts<S>, ending: EndingAttempt<S>, reason: AbortReason) {
+    ending.attempt.shared.lost(reason);
+    conclude(attempts, ending, AttemptOutcome::Aborted(reason), None);
+}
+
+/// Reports the end of an attempt. Returns its next job, unless a worker waits for the end: then that job is queued first,
+/// so that the worker finds it.
+fn conclude<S: StateAdapter>(
+    attempts: &Attempts<S>,
+    ending: EndingAttempt<S>,
+    outcome: AttemptOutcome,
+    next: Option<ClaimedAttempt<S>>,
+) -> Option<ClaimedAttempt<S>> {
+    let EndingAttempt {
+        attempt,
+        report,
+        reply,
+        unwritten,
+    } = ending;
+    if let Some(mut report) = report {
+        report.end(&attempt.shared, &outcome);
+    }
+    drop((attempt, unwritten));
+    let Some(reply) = reply else {
+        return next;
+    };
+    queue(attempts, next.into_iter().collect());
+    let _ = reply.send(outcome);
+    None
+}
+
+/// Writes posted ends until the supervisor ends all services.
+pub(crate) async fn settle_loop<S: StateAdapter>(attempts: Arc<Attempts<S>>) {
+    let (context, queue) = (&attempts.context, &attempts.ends);
+    // Ends that wait for another transaction, or that the store could not take. They wait here, so that others need not.
     let mut postponed = Batch::new();
     let mut failures = 0;
-    let mut backoff = Backoff::new(runtime.client.entropy());
+    let mut backoff = Backoff::new(context.client.entropy());
+    let mut recoveries = JoinSet::new();
     loop {
         tokio::select! {
             biased;
             () = queue.wait() => {}
             () = tokio::time::sleep(BUSY_PAUSE), if !postponed.is_empty() => {}
-            () = runtime.quit.cancelled() => break,
+            () = context.quit.cancelled() => break,
         }
-        if queue.queued().batch.len() < runtime.flights.count() {
-            // Those attempts that are ready to end do so first and share this batch. Nobody waits for a clock.
+        if queue.len() < attempts.in_flight.count() {
+            // Attempts that are ready to end do so first and share this batch. No attempt waits for a clock.
             tokio::task::yield_now().await;
         }
         // Older ends first: of two attempts of one job, the store must hear of the first before the second.
         let mut batch = std::mem::replace(&mut postponed, Batch::new());
-        batch.append(queue.queued().batch.take(BATCH));
-        postponed = settle_batch(&runtime, batch, &mut failures).await;
+        let (arrived, to_recover) = queue.take(BATCH);
+        batch.append(arrived);
+        while recoveries.try_join_next().is_some() {}
+        for recovery in to_recover {
+            spawn_in(&mut recoveries, recover(Arc::clone(&attempts), recovery));
+        }
+        if batch.is_empty() {
+            continue;
+        }
+        postponed = settle_batch(&attempts, batch, &mut failures).await;
         if failures == 0 {
             backoff.reset();
             continue;
         }
         tokio::select! {
             biased;
-            () = runtime.quit.cancelled() => break,
+            () = context.quit.cancelled() => break,
             () = tokio::time::sleep(backoff.next_pause()) => {}
         }
     }
-    // Whoever sends something now, or has sent it too late, is told that nobody listens.
-    let unheard = {
-        let mut queued = queue.queued();
-        queued.closed = true;
-        std::mem::replace(&mut queued.batch, Batch::new())
-    };
-    drop(unheard);
+    let (unwritten, unrecovered) = queue.close();
+    postponed.append(unwritten);
+    for end in postponed.ends {
+        lose(&attempts, end.ending, AbortReason::Shutdown);
+    }
+    for Recovery { ending, outcome, .. } in unrecovered {
+        conclude(&attempts, ending, outcome, None);
+    }
 }
 
-/// Settles what can be settled, and returns the rest, to be tried again. A repetition is harmless: the fence tells.
-async fn settle_batch<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S>, failures: &mut u32) -> Batch<S> {
+/// Finds the next job of an attempt whose answer was lost, and concludes the attempt.
+async fn recover<S: StateAdapter>(attempts: Arc<Attempts<S>>, recovery: Recovery<S>) {
+    let Recovery { ending, outcome, fence } = recovery;
+    let recovered = recover_next(&attempts.context, fence).await;
+    let next = recovered.and_then(|(jobs, since)| attempts.take_charge(jobs, since, ending.attempt.steps_left).pop());
+    queue(
+        &attempts,
+        conclude(&attempts, ending, outcome, next).into_iter().collect(),
+    );
+}
+
+/// Writes the ends that can be written, and returns the rest, to be tried again. A repetition is harmless because of the
+/// fence.
+async fn settle_batch<S: StateAdapter>(attempts: &Attempts<S>, batch: Batch<S>, failures: &mut u32) -> Batch<S> {
     let sent_at = Instant::now();
-    let error = match settle(runtime, &batch.settlements).await {
+    let error = match settle(attempts, &batch.settlements).await {
         Ok(results) => {
             *failures = 0;
-            return answer(runtime, batch, results, sent_at).await;
+            return answer(attempts, batch, results, sent_at).await;
         }
         Err(error) => error,
     };
@@ -220,51 +249,55 @@ async fn settle_batch<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S
     if !one_row && (batch.len() == 1 || *failures < SINGLY_AFTER) {
         return batch;
     }
-    // The store refuses one row of the batch, or the batch again and again. One of its rows may be poison, and the others
-    // must not suffer for it.
-    settle_singly(runtime, batch, failures).await
+    // The store refuses one row of the batch, or it has refused the batch again and again. One of the rows may be at fault,
+    // and the others must not suffer for it.
+    settle_singly(attempts, batch, failures).await
 }
 
-/// Settles one end after the other, and returns those that are to be tried again. Only an end whose own row the store
-/// refuses is given up.
-async fn settle_singly<S: StateAdapter>(runtime: &Arc<Runtime<S>>, batch: Batch<S>, failures: &mut u32) -> Batch<S> {
+/// Writes one end after the other, and returns those that are to be tried again. It gives up an end only if the store refuses
+/// that end's own row.
+async fn settle_singly<S: StateAdapter>(attempts: &Attempts<S>, batch: Batch<S>, failures: &mut u32) -> Batch<S> {
     let mut failed = Batch::new();
     let mut failed_in_a_row = 0;
     let mut ends = batch.into_iter();
     while failed_in_a_row < SINGLE_FAILURES
-        && let Some((settlement, open)) = ends.next()
+        && let Some((settlement, end)) = ends.next()
     {
         let sent_at = Instant::now();
-        match settle(runtime, std::slice::from_ref(&settlement)).await {
+        match settle(attempts, std::slice::from_ref(&settlement)).await {
             Ok(results) => {
                 (*failures, failed_in_a_row) = (0, 0);
                 let mut single = Batch::new();
-                single.push(settlement, open);
-                failed.append(answer(runtime, single, results, sent_at).await);
+                single.push(settlement, end);
+                failed.append(answer(attempts, single, results, sent_at).await);
             }
             Err(error) if error.kind().concerns_one_row() => {
                 failed_in_a_row = 0;
-                let next = reply(runtime, open, Err(error), settlement.outcome, sent_at);
-                runtime.line_up(next.into_iter().collect());
+                let next = answered(attempts, end, settlement.outcome, Answer::Failed(error));
+                queue(attempts, next.into_iter().collect());
             }
             Err(_) => {
                 failed_in_a_row += 1;
-                failed.push(settlement, open);
+                failed.push(settlement, end);
             }
         }
     }
     // Ends that were not tried go first the next time: a few bad rows cannot keep the others waiting for ever.
     let mut rest = Batch::new();
-    for (settlement, open) in ends {
-        rest.push(settlement, open);
+    for (settlement, end) in ends {
+        rest.push(settlement, end);
     }
     rest.append(failed);
     rest
 }
 
-async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement]) -> Result<Vec<Settled>, StateError> {
-    let result = contained(runtime.client.state().settle_jobs(None, settlements)).await;
-    runtime.heard_from_store("settle", &result);
+async fn settle<S: StateAdapter>(
+    attempts: &Attempts<S>,
+    settlements: &[Settlement],
+) -> Result<Vec<Settled>, StateError> {
+    let context = &attempts.context;
+    let result = contained(context.client.state().settle_jobs(None, settlements)).await;
+    context.health.record("settle", &result);
     match result {
         Ok(settled) if settled.len() != settlements.len() => Err(StateError::new(
             StateErrorKind::Corrupt,
@@ -274,131 +307,44 @@ async fn settle<S: StateAdapter>(runtime: &Runtime<S>, settlements: &[Settlement
     }
 }
 
+/// Continues with the answers of the store, and returns the ends that another transaction holds up.
 async fn answer<S: StateAdapter>(
-    runtime: &Arc<Runtime<S>>,
-    batch: Batch<S>,
+    attempts: &Attempts<S>,
+    mut batch: Batch<S>,
     results: Vec<Settled>,
     sent_at: Instant,
 ) -> Batch<S> {
-    let mut effects = Effects::new(runtime.client.hub());
-    let ends = batch.settlements.iter().zip(&batch.open);
-    for ((settlement, open), settled) in ends.zip(&results) {
-        match settled {
-            Settled::Applied(applied) => tell(runtime, &mut effects, &settlement.outcome, open, applied),
-            // It happened, and only the answer was lost.
-            Settled::Repeated(repeated) if stands(&settlement.outcome, repeated.status) => {
-                let applied = recalled(&settlement.outcome, repeated);
-                tell(runtime, &mut effects, &settlement.outcome, open, &applied);
-            }
-            Settled::Repeated(_) | Settled::Lost(_) | Settled::Refused(_) | Settled::Busy => {}
-        }
+    let context = &attempts.context;
+    let mut effects = Effects::new(context.client.hub());
+    let ends = batch.settlements.iter().zip(&mut batch.ends);
+    for ((settlement, end), settled) in ends.zip(&results) {
+        announce::collect(&mut effects, &settlement.outcome, end, settled);
     }
-    // The events of a completion come before that of its attempt's end, and the attempt does not wait for the
-    // announcement.
-    let notices = runtime.emit(effects);
+    // The events of a completion come before that of its attempt's end, and no attempt waits for the announcement.
+    let notices = context.emit(effects);
     let (mut postponed, mut next) = (Batch::new(), Vec::new());
-    for ((settlement, open), settled) in batch.into_iter().zip(results) {
-        match settled {
-            Settled::Busy => postponed.push(settlement, open),
-            settled => next.extend(reply(runtime, open, Ok(settled), settlement.outcome, sent_at)),
+    for ((settlement, end), settled) in batch.into_iter().zip(results) {
+        match Answer::new(settled, sent_at) {
+            Some(answer) => next.extend(answered(attempts, end, settlement.outcome, answer)),
+            None => postponed.push(settlement, end),
         }
     }
-    runtime.line_up(next);
-    runtime.client.announce(&notices).await;
+    queue(attempts, next);
+    context.client.announce(&notices).await;
     postponed
 }
 
-/// Answers whoever waits, and returns the next job of its chain if it was handed over and nobody else cares for it.
-fn reply<S: StateAdapter>(
-    runtime: &Arc<Runtime<S>>,
-    open: Open<S>,
-    settled: Result<Settled, StateError>,
-    outcome: Outcome,
-    sent_at: Instant,
-) -> Option<Attempt<S>> {
-    match open.reply {
-        Reply::Awaited(_, sender) => {
-            let _ = sender.send(Answer {
-                settled,
-                outcome,
-                sent_at,
-            });
-            None
-        }
-        Reply::Behind(behind) => behind.hear(runtime, Written::new(settled, sent_at), outcome),
-    }
-}
-
-/// Whether the end that stands under the fence of an attempt is this one. An attempt writes one end, except that a
-/// completion whose fate is unknown is followed by the failure of the attempt, which then finds the job completed, and that
-/// a worker that stops gives back the job of a processor which may complete it afterwards, and finds it open. A completed
-/// job stays completed; what became of an open one since does not tell.
-pub(crate) fn stands(outcome: &Outcome, status: JobStatus) -> bool {
-    let completes = matches!(outcome, Outcome::Finish { .. } | Outcome::Continue { .. });
-    completes == (status == JobStatus::Completed)
-}
-
-/// What an end did whose answer was lost, from what the store knows of it.
-fn recalled(outcome: &Outcome, repeated: &Repeated) -> Applied {
-    let next = match outcome {
-        Outcome::Continue { .. } if repeated.next_blocked => Some(JobStatus::Blocked),
-        Outcome::Continue { next } if next.hand_over.is_some() => Some(JobStatus::Running),
-        Outcome::Continue { .. } => Some(JobStatus::Pending),
-        _ => None,
-    };
-    Applied {
-        next,
-        unblocked: repeated.unblocked.clone(),
-        ..Applied::default()
-    }
-}
-
-/// Tells of a completion that the store had taken although it seemed to fail.
-pub(crate) async fn tell_completed<S: StateAdapter>(
-    runtime: &Runtime<S>,
-    attempt: &Shared<S>,
-    outcome: &Outcome,
-    repeated: &Repeated,
-) {
-    let mut effects = Effects::new(runtime.client.hub());
-    let applied = recalled(outcome, repeated);
-    tell_end(
-        runtime,
-        &mut effects,
-        outcome,
-        (&attempt.info.job, attempt.ages()),
-        &applied,
-    );
-    runtime.flush(effects).await;
-}
-
-fn tell<S: StateAdapter>(
-    runtime: &Runtime<S>,
-    effects: &mut Effects,
-    outcome: &Outcome,
-    open: &Open<S>,
-    applied: &Applied,
-) {
-    tell_end(runtime, effects, outcome, (open.job(), open.ages), applied);
-}
-
-fn tell_end<S: StateAdapter>(
-    runtime: &Runtime<S>,
-    effects: &mut Effects,
-    outcome: &Outcome,
-    (job, ages): (&JobInfo, Ages),
-    applied: &Applied,
-) {
-    match outcome {
-        Outcome::Finish { .. } => effects.completed(job, ages, Some(&runtime.worker), None, applied),
-        Outcome::Continue { next } => {
-            let next: Option<(_, TypeName)> = Some((next.id, next.type_name.clone()));
-            effects.completed(job, ages, Some(&runtime.worker), next, applied);
-        }
-        Outcome::Bury { error } => effects.died(job, ages, error.clone()),
-        // Those who sleep until the next job is due must learn that this one may be due sooner.
-        Outcome::Retry { .. } | Outcome::Release | Outcome::Snooze { .. } => {
-            effects.jobs_available(&job.type_name, 1);
-        }
+/// Continues an end with the answer of the store, and returns the next job of its chain if this process has it.
+fn answered<S: StateAdapter>(
+    attempts: &Attempts<S>,
+    end: PostedEnd<S>,
+    wrote: Outcome,
+    answer: Answer,
+) -> Option<ClaimedAttempt<S>> {
+    let PostedEnd { ending, pending, .. } = end;
+    let next = resume(&Facts::of(&ending.attempt), pending, wrote, answer);
+    match advance(attempts, ending, next) {
+        Advanced::Posted { .. } => None,
+        Advanced::Over(next) => next,
     }
 }

@@ -1,66 +1,95 @@
-//! Claims jobs for the workers that are idle or about to be, as many as there are in one call, and lines them up.
+//! Claims jobs for the workers that are idle or about to be, as many as they want in one call, and queues them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::adapter::{Authority, ClaimedJob, Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{ClaimJobs, ClaimType, Claimed, ClaimedJob, Outcome, Settled, StateAdapter};
 use crate::effects::Effects;
 use crate::error::StateError;
 use crate::event::Event;
 use crate::id::Fence;
-use crate::worker::attempt::executor::{Attempt, STEPS_IN_A_TURN, payload_bytes};
-use crate::worker::context::Runtime;
-use crate::worker::health::{Backoff, Health};
+use crate::worker::attempt::attempts::Attempts;
+use crate::worker::attempt::claimed::{STEPS_IN_A_ROW, payload_bytes};
+use crate::worker::attempt::recover::recover_claim;
+use crate::worker::attempt::settler::{give_back, queue};
+use crate::worker::backoff::Backoff;
+use crate::worker::contained::contained;
+use crate::worker::context::Context;
+use crate::worker::dispatch::local_queue::ClaimBounds;
+use crate::worker::dispatch::parts::Dispatch;
+use crate::worker::health::Health;
 use crate::worker::user::abort::AbortReason;
-use crate::worker::user::attempt::Shared;
+use crate::worker::user::shared::SharedAttempt;
 
 /// How long an attempt that was told to stop may still take to do so.
 const WIND_DOWN: Duration = Duration::from_millis(250);
 /// How long it takes at most to drop the attempts that wait for something. The others block their threads.
 const DROPPED_WITHIN: Duration = Duration::from_millis(100);
-/// How long a stopping worker waits for a claim in flight, and for the store to take jobs back.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a stopping claimer waits for a claim that is under way, and for the store to take jobs back.
+const LAST_CALLS: Duration = Duration::from_secs(5);
 
-/// Claims until the worker set is told to stop, and winds up its attempts then.
-pub(crate) async fn claim_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
-    claim_until_stopped(&runtime).await;
-    pass_on(&runtime).await;
+/// Claims until the set is told to stop, and ends its attempts then.
+pub(crate) async fn claim_loop<S: StateAdapter>(dispatch: Arc<Dispatch<S>>) {
+    claim_until_stopped(&dispatch).await;
+    hand_hints_to_others(&dispatch.attempts.context).await;
 }
 
-/// Makes another worker set look for jobs of every type once. The last hint that this set took may never have become a
+/// Claims up to `limit` jobs within the bounds, and records the success or failure.
+pub(crate) async fn claim<S: StateAdapter>(
+    context: &Context<S>,
+    limit: usize,
+    bounds: ClaimBounds,
+    fence: Fence,
+) -> Result<Claimed, StateError> {
+    let types = context.types.iter();
+    let types = types.map(|(name, job_type)| ClaimType {
+        name: name.clone(),
+        lease: job_type.lease.duration,
+    });
+    let claim = ClaimJobs::new(types.collect(), limit, context.worker.clone(), fence);
+    let claim = claim.within_bytes(bounds.at_least, bounds.bytes);
+    let result = contained(context.client.state().claim_jobs(&claim)).await;
+    context.health.record("claim", &result);
+    result
+}
+
+/// Makes another set of workers look for jobs of every type once. The last hint that this set received may not have led to a
 /// claim, and only this set knew when its last retries are due.
-async fn pass_on<S: StateAdapter>(runtime: &Runtime<S>) {
-    let mut effects = Effects::new(runtime.client.hub());
-    for type_name in runtime.types.keys() {
+async fn hand_hints_to_others<S: StateAdapter>(context: &Context<S>) {
+    let mut effects = Effects::new(context.client.hub());
+    for type_name in context.types.keys() {
         effects.jobs_available(type_name, 1);
     }
-    // Should it not go out in time, the poll of the others finds the jobs.
-    let _ = tokio::time::timeout(LAST_WORDS, runtime.flush(effects)).await;
+    // If the announcement takes too long, the other sets find the jobs by polling.
+    let _ = tokio::time::timeout(LAST_CALLS, context.flush(effects)).await;
 }
 
-async fn claim_until_stopped<S: StateAdapter>(runtime: &Arc<Runtime<S>>) {
-    let mut backoff = Backoff::new(runtime.client.entropy());
-    // The fence of a claim whose answer may have been lost. What it took would lie there until its lease expires, and that
-    // would be an attempt that nobody made.
+async fn claim_until_stopped<S: StateAdapter>(dispatch: &Dispatch<S>) {
+    let attempts = &*dispatch.attempts;
+    let context = &*attempts.context;
+    let mut backoff = Backoff::new(context.client.entropy());
+    // The fence of a claim whose answer may have been lost. The jobs that it took would wait until their leases expire, and
+    // each would count an attempt that never ran.
     let mut unanswered: Option<Fence> = None;
     loop {
         if let Some(fence) = unanswered {
             let recovered = tokio::select! {
                 biased;
-                () = runtime.stop.cancelled() => break,
-                recovered = runtime.recover(fence) => recovered,
+                () = context.stop.cancelled() => break,
+                recovered = recover_claim(context, fence) => recovered,
             };
             match recovered {
                 Ok((jobs, claimed_at)) => {
                     unanswered = None;
-                    begin(runtime, jobs, claimed_at);
+                    enqueue(attempts, jobs, claimed_at);
                 }
-                // What cannot be read is left to its lease.
+                // A row cannot be read, so the jobs are left to their leases.
                 Err(error) if error.kind().concerns_one_row() => unanswered = None,
                 Err(_) => {
-                    if pause(runtime, backoff.next_pause(), false).await {
+                    if pause(context, backoff.next_pause(), false).await {
                         continue;
                     }
                     break;
@@ -69,38 +98,35 @@ async fn claim_until_stopped<S: StateAdapter>(runtime: &Arc<Runtime<S>>) {
         }
         let wanted = tokio::select! {
             biased;
-            () = runtime.stop.cancelled() => break,
-            wanted = runtime.line.demand() => wanted,
+            () = context.stop.cancelled() => break,
+            wanted = dispatch.queue.demand() => wanted,
         };
-        // Before the claim: what is announced while it runs must find somebody who wants it.
-        runtime.demand.set(wanted);
-        let (claimed_at, fence) = (Instant::now(), runtime.client.entropy().fence());
-        let mut claim = Box::pin(runtime.claim(wanted, runtime.line.bounds(), fence));
+        // Before the claim: a notice that arrives during the claim must find that this set wants jobs.
+        context.demand.set(wanted);
+        let (claimed_at, fence) = (Instant::now(), context.client.entropy().fence());
+        let mut claim = Box::pin(claim(context, wanted, dispatch.queue.bounds(), fence));
         let claimed = tokio::select! {
             biased;
             claimed = &mut claim => claimed,
-            () = runtime.stop.cancelled() => {
-                runtime.demand.set(0);
+            () = context.stop.cancelled() => {
+                context.demand.set(0);
                 let late = async {
                     match claim.await {
                         Ok(claimed) => Ok((claimed.jobs, claimed_at)),
-                        Err(_) => runtime.recover(fence).await,
+                        Err(_) => recover_claim(context, fence).await,
                     }
                 };
-                tokio::join!(wind_up(runtime), give_back(runtime, late));
+                tokio::join!(end_attempts(attempts), give_back_late(attempts, late));
                 return;
             }
         };
-        let claimed = match claimed {
-            Ok(claimed) => claimed,
-            Err(_) => {
-                // Whatever the error is: the claim may have been made before it.
-                unanswered = Some(fence);
-                if pause(runtime, backoff.next_pause(), false).await {
-                    continue;
-                }
-                break;
+        let Ok(claimed) = claimed else {
+            // Whatever the error is: the store may have made the claim before it.
+            unanswered = Some(fence);
+            if pause(context, backoff.next_pause(), false).await {
+                continue;
             }
+            break;
         };
         backoff.reset();
         let taken = claimed.jobs.len();
@@ -108,81 +134,86 @@ async fn claim_until_stopped<S: StateAdapter>(runtime: &Arc<Runtime<S>>) {
             .jobs
             .iter()
             .map(|claimed| payload_bytes(&claimed.job, &claimed.blockers));
-        runtime.line.claimed(claimed_at, taken, bytes.sum());
-        begin(runtime, claimed.jobs, claimed_at);
-        runtime.demand.set(wanted.saturating_sub(taken));
+        dispatch.queue.claim_answered(claimed_at, taken, bytes.sum());
+        enqueue(attempts, claimed.jobs, claimed_at);
+        context.demand.set(wanted.saturating_sub(taken));
         let short = taken < wanted;
-        if short && !pause(runtime, until_next_look(runtime, claimed.next_due), true).await {
+        if short && !pause(context, until_next_look(context, claimed.next_due), true).await {
             break;
         }
     }
-    runtime.demand.set(0);
+    context.demand.set(0);
     match unanswered {
         Some(fence) => {
-            let late = give_back(runtime, runtime.recover(fence));
-            tokio::join!(wind_up(runtime), late);
+            let late = give_back_late(attempts, recover_claim(context, fence));
+            tokio::join!(end_attempts(attempts), late);
         }
-        None => wind_up(runtime).await,
+        None => end_attempts(attempts).await,
     }
 }
 
-fn begin<S: StateAdapter>(runtime: &Arc<Runtime<S>>, jobs: Vec<ClaimedJob>, claimed_at: Instant) {
-    runtime.line_up(Attempt::all(runtime, jobs, claimed_at, STEPS_IN_A_TURN));
+fn enqueue<S: StateAdapter>(attempts: &Attempts<S>, jobs: Vec<ClaimedJob>, claimed_at: Instant) {
+    queue(attempts, attempts.take_charge(jobs, claimed_at, STEPS_IN_A_ROW));
 }
 
-/// Gives back what a claim takes that was in flight when the worker was stopped, rather than leaving it to expire. The
-/// claim may wait for the transaction of an attempt, so attempts wind up meanwhile.
-async fn give_back<S: StateAdapter>(
-    runtime: &Arc<Runtime<S>>,
+/// Gives back the jobs of a claim that was under way when the set was stopped, rather than leaving them to expire. The claim
+/// may wait for the transaction of an attempt, so the attempts end at the same time.
+async fn give_back_late<S: StateAdapter>(
+    attempts: &Attempts<S>,
     claim: impl Future<Output = Result<(Vec<ClaimedJob>, Instant), StateError>>,
 ) {
-    let give_back = async {
+    let give_back_all = async {
         let Ok((jobs, claimed_at)) = claim.await else {
             return;
         };
-        let attempts = Attempt::all(runtime, jobs, claimed_at, 1).into_iter();
-        let attempts = attempts.map(|attempt| async move { attempt.release(runtime).await });
-        futures_util::future::join_all(attempts).await;
+        let late = attempts.take_charge(jobs, claimed_at, 1).into_iter();
+        let written = late.map(|attempt| {
+            let (reply, written) = oneshot::channel();
+            give_back(attempts, attempt, Some(reply));
+            written
+        });
+        futures_util::future::join_all(written).await;
     };
-    let _ = tokio::time::timeout(LAST_WORDS, give_back).await;
+    let _ = tokio::time::timeout(LAST_CALLS, give_back_all).await;
 }
 
-/// Pauses; `false` when the worker is to stop.
-async fn pause<S: StateAdapter>(runtime: &Runtime<S>, pause: Duration, wakeable: bool) -> bool {
+/// Pauses, until the claimer is woken if it is `wakeable`. Returns `false` when the set is told to stop.
+async fn pause<S: StateAdapter>(context: &Context<S>, pause: Duration, wakeable: bool) -> bool {
     let woken = async {
         if wakeable {
-            runtime.wake.notified().await;
+            context.wake.notified().await;
         } else {
             std::future::pending::<()>().await;
         }
     };
     tokio::select! {
         biased;
-        () = runtime.stop.cancelled() => false,
+        () = context.stop.cancelled() => false,
         () = woken => true,
         () = tokio::time::sleep(pause) => true,
     }
 }
 
-/// Not at the same moment in all processes, unless a job becomes due.
-fn until_next_look<S: StateAdapter>(runtime: &Runtime<S>, next_due: Option<Duration>) -> Duration {
-    let entropy = runtime.client.entropy();
-    let poll = entropy.jittered(runtime.settings.poll_interval, 0.1);
-    // A pause that is too short to be one would keep a processor core busy.
+/// How long to pause when no more jobs are due. Jittered, so that processes do not poll at the same moment, unless a job
+/// becomes due.
+fn until_next_look<S: StateAdapter>(context: &Context<S>, next_due: Option<Duration>) -> Duration {
+    let entropy = context.client.entropy();
+    let poll = entropy.jittered(context.settings.poll_interval, 0.1);
+    // A shorter pause would keep a processor core busy.
     poll.min(next_due.unwrap_or(poll)).max(Duration::from_millis(1))
 }
 
-/// Gives running attempts their grace, then tells them to stop, then drops them and gives their jobs back.
-async fn wind_up<S: StateAdapter>(runtime: &Runtime<S>) {
-    runtime.health.set(Health::Stopping);
-    runtime.client.hub().emit_with(|| Event::WorkerStopping {
-        worker: runtime.worker.clone(),
+/// Gives running attempts their grace period, then aborts them, then drops them and gives their jobs back.
+async fn end_attempts<S: StateAdapter>(attempts: &Attempts<S>) {
+    let (context, in_flight) = (&*attempts.context, &*attempts.in_flight);
+    context.health.set(Health::Stopping);
+    context.client.hub().emit_with(|| Event::WorkerStopping {
+        worker: context.worker.clone(),
     });
-    if runtime.flights.all_landed(runtime.settings.grace).await {
+    if in_flight.wait_until_empty(context.settings.grace).await {
         return;
     }
-    let handles: Vec<_> = runtime
-        .flights
+    let handles: Vec<_> = in_flight
         .by_job()
         .values()
         .map(|attempt| attempt.abort.clone())
@@ -190,43 +221,39 @@ async fn wind_up<S: StateAdapter>(runtime: &Runtime<S>) {
     for handle in handles {
         handle.abort(AbortReason::Shutdown);
     }
-    if runtime.flights.all_landed(WIND_DOWN).await {
+    if in_flight.wait_until_empty(WIND_DOWN).await {
         return;
     }
-    runtime.kill.cancel();
-    if runtime.flights.all_landed(DROPPED_WITHIN).await {
+    context.kill.cancel();
+    if in_flight.wait_until_empty(DROPPED_WITHIN).await {
         return;
     }
-    let blocked = runtime.flights.processing();
-    give_back_blocked(runtime, &blocked).await;
-    // The others wait for the store to take their ends.
-    runtime.flights.all_but_landed(blocked.len(), LAST_WORDS).await;
+    let blocked = in_flight.processing();
+    give_back_blocked(context, &blocked).await;
+    // The other attempts wait for the store to write their ends.
+    in_flight.wait_until_at_most(blocked.len(), LAST_CALLS).await;
 }
 
-/// Gives back the jobs of processors that block their threads, which nobody can drop: another process may run them now, and
-/// their fence keeps what these processors still write from being stored. A job that its processor has locked, in a
+/// Gives back the jobs of processors that block their threads, which cannot be dropped: another process may run the jobs now,
+/// and the fence keeps later writes of these processors from being stored. A job that its processor has locked, in a
 /// transaction of its own, is left to its lease.
-async fn give_back_blocked<S: StateAdapter>(runtime: &Runtime<S>, blocked: &[Arc<Shared<S>>]) {
-    let release = |attempt: &Arc<Shared<S>>| Settlement {
-        job: attempt.record.id,
-        authority: Authority::Fence {
-            fence: attempt.fence,
-            worker: attempt.info.worker.clone(),
-        },
-        outcome: Outcome::Release,
-    };
-    let settlements: Vec<_> = blocked.iter().map(release).collect();
-    if !settlements.is_empty() {
-        let settle = runtime.client.state().settle_jobs(None, &settlements);
-        // Should it fail, the leases decide.
-        if let Ok(Ok(settled)) = tokio::time::timeout(LAST_WORDS, settle).await {
-            let mut effects = Effects::new(runtime.client.hub());
-            for (attempt, settled) in blocked.iter().zip(settled) {
-                if matches!(settled, Settled::Applied(_)) {
-                    effects.jobs_available(&attempt.record.type_name, 1);
-                }
+async fn give_back_blocked<S: StateAdapter>(context: &Context<S>, blocked: &[Arc<SharedAttempt<S>>]) {
+    let settlements: Vec<_> = blocked
+        .iter()
+        .map(|attempt| attempt.settlement(Outcome::Release))
+        .collect();
+    if settlements.is_empty() {
+        return;
+    }
+    let settle = context.client.state().settle_jobs(None, &settlements);
+    // If it fails, the leases decide.
+    if let Ok(Ok(settled)) = tokio::time::timeout(LAST_CALLS, settle).await {
+        let mut effects = Effects::new(context.client.hub());
+        for (attempt, settled) in blocked.iter().zip(settled) {
+            if matches!(settled, Settled::Applied(_)) {
+                effects.jobs_available(&attempt.record.type_name, 1);
             }
-            runtime.flush(effects).await;
         }
+        context.flush(effects).await;
     }
 }

@@ -1,101 +1,107 @@
-//! The workers themselves: a task each, made when there is work for it, that lives as long as the set.
+//! The workers: a task for each, made when there is work for it, that lives as long as the set.
 
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::__task::spawn_in;
 use crate::adapter::StateAdapter;
-use crate::worker::attempt::behind::Behind;
-use crate::worker::attempt::executor::{Attempt, run_ahead, run_attempt};
-use crate::worker::context::Runtime;
-use crate::worker::dispatch::local_queue::{Member, Taken};
+use crate::worker::attempt::attempts::Attempts;
+use crate::worker::attempt::claimed::ClaimedAttempt;
+use crate::worker::attempt::executor::execute;
+use crate::worker::attempt::settler::give_back;
+use crate::worker::dispatch::local_queue::{QueueWorker, Taken};
+use crate::worker::dispatch::parts::Dispatch;
 
-/// How many jobs a worker runs that have nothing to wait for, and for how long, before it lets others on its thread go
-/// on: among them the settler.
+/// How many jobs a worker runs that have nothing to wait for before it lets other tasks on its thread run, among them the
+/// settler.
 const JOBS_IN_A_ROW: u32 = 32;
+/// For how long it does so.
 const TIME_IN_A_ROW: Duration = Duration::from_micros(500);
 
-/// Makes workers, runs odd jobs, and sends away those who wait too long in line. All tasks end with it.
-pub(crate) async fn crew_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
-    let line = &runtime.line;
-    let mut tasks = JoinSet::new();
+/// Makes workers, and gives back jobs that wait too long in the local queue. All workers end with it.
+pub(crate) async fn run_pool<S: StateAdapter>(dispatch: Arc<Dispatch<S>>) {
+    let (queue, attempts) = (&dispatch.queue, &*dispatch.attempts);
+    let context = &*attempts.context;
+    let mut workers = JoinSet::new();
     let mut look_at: Option<Instant> = None;
     let mut stopped = false;
     loop {
-        while tasks.try_join_next().is_some() {}
-        for job in runtime.take_odd_jobs() {
-            spawn_in(&mut tasks, job.run(Arc::clone(&runtime)));
+        while workers.try_join_next().is_some() {}
+        while let Some(worker) = queue.add_worker() {
+            spawn_in(&mut workers, work(Arc::clone(&dispatch), worker));
         }
-        while let Some(member) = line.join() {
-            spawn_in(&mut tasks, work(Arc::clone(&runtime), member));
-        }
-        look_at = look_at.or_else(|| line.look_first());
+        look_at = look_at.or_else(|| queue.first_look());
         let look = tokio::time::sleep_until(look_at.unwrap_or_else(Instant::now));
         tokio::select! {
             biased;
-            () = runtime.quit.cancelled() => return,
-            () = runtime.stop.cancelled(), if !stopped => {
+            () = context.quit.cancelled() => return,
+            () = context.stop.cancelled(), if !stopped => {
                 stopped = true;
-                // Claimed too late: it has not begun, so it goes back as it was.
-                give_back(&runtime, line.close());
+                // No worker has begun these jobs, so they go back as they were.
+                give_back_all(attempts, queue.close());
             }
-            () = line.crew_is_needed() => {}
+            () = queue.pool_is_needed() => {}
             () = look, if look_at.is_some() => {
-                // Claimed too far ahead.
-                give_back(&runtime, line.take_impatient(runtime.health.is_degraded()));
-                look_at = line.look_again();
+                // These were claimed too far ahead.
+                give_back_all(attempts, queue.take_overdue(context.health.is_degraded()));
+                look_at = queue.next_look();
             }
         }
     }
 }
 
-fn give_back<S: StateAdapter>(runtime: &Arc<Runtime<S>>, attempts: Vec<Attempt<S>>) {
-    for attempt in attempts {
-        // Unless it was lost while it waited: then it is somebody else's.
+fn give_back_all<S: StateAdapter>(attempts: &Attempts<S>, claimed: Vec<ClaimedAttempt<S>>) {
+    for attempt in claimed {
+        // An attempt that was aborted while it waited has lost its job.
         if !attempt.is_aborted() {
-            Behind::give_back(runtime, attempt);
+            give_back(attempts, attempt, None);
         }
     }
 }
 
 /// A worker: runs one job after the other.
-async fn work<S: StateAdapter>(runtime: Arc<Runtime<S>>, mut member: Member<Attempt<S>>) {
+async fn work<S: StateAdapter>(dispatch: Arc<Dispatch<S>>, mut worker: QueueWorker<ClaimedAttempt<S>>) {
+    let attempts = &*dispatch.attempts;
     let (mut row, mut row_began) = (0, Instant::now());
     loop {
-        let Taken { job, since, woke } = member.next().await;
+        let Taken { job, since, woke } = worker.next().await;
         if woke {
-            make_way().await;
+            let_others_run().await;
         }
         if job.is_aborted() {
-            // Lost while it waited: somebody else has it, and it would run for nothing.
+            // The job was lost while it waited: another process has it, and it would run for nothing.
             continue;
         }
-        if runtime.stop.is_cancelled() {
-            Behind::give_back(&runtime, job);
+        if attempts.context.stop.is_cancelled() {
+            give_back(attempts, job, None);
             continue;
         }
-        let woke = if runtime.line.strict() {
-            let next = run_attempt(&runtime, job, since).await.next;
-            runtime.line_up(next.into_iter().collect());
+        let woke = if dispatch.queue.has_single_worker() {
+            let (reply, ended) = oneshot::channel();
+            execute(attempts, job, since, Some(reply)).await;
+            // An error means that the settler has panicked: it starts again, and the lease decides about the job.
+            let _ = ended.await;
             false
         } else {
-            run_ahead(&runtime, job, since).await
+            execute(attempts, job, since, None).await
         };
         row += 1;
         if woke || row >= JOBS_IN_A_ROW || since.saturating_duration_since(row_began) >= TIME_IN_A_ROW {
-            make_way().await;
+            let_others_run().await;
             (row, row_began) = (0, Instant::now());
         }
     }
 }
 
-/// Lets others on this thread go on. Whoever was just woken may be next on it and nowhere else, and what the worker
-/// runs next may block it: nobody else's jobs may wait for that. `yield_now` would keep the worker itself to this thread.
-async fn make_way() {
+/// Lets other tasks on this thread run. A task that was just woken may be queued on this thread only, and the job that the
+/// worker runs next may block the thread: the other task must not wait for that. `yield_now` would keep the worker itself on
+/// this thread.
+async fn let_others_run() {
     let mut asked = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut asked, true) {
@@ -112,12 +118,12 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc;
 
-    use tokio::sync::oneshot;
-
     use super::*;
     use crate::Client;
     use crate::memory::{Attempt, MemoryState};
-    use crate::worker::dispatch::local_queue::Bounds;
+    use crate::worker::attempt::settler;
+    use crate::worker::dispatch::claimer::claim;
+    use crate::worker::dispatch::local_queue::ClaimBounds;
 
     #[derive(serde::Serialize, serde::Deserialize)]
     enum Do {
@@ -136,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_a_worker_has_left_behind_is_written_while_its_next_job_blocks_the_thread() {
+    async fn the_end_of_a_job_is_written_while_the_next_job_of_its_worker_blocks_the_thread() {
         let client = Client::new(MemoryState::new());
         let (unblock, blocked) = mpsc::channel::<()>();
         let (go_on, waiting) = oneshot::channel::<()>();
@@ -155,7 +161,7 @@ mod tests {
                             .lock()
                             .unwrap()
                             .recv_timeout(patience)
-                            .expect("nobody could go on");
+                            .expect("no other task could go on");
                         None
                     }
                 };
@@ -220,20 +226,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_in_line_or_for_the_settler_does_not_keep_the_rest() {
+    async fn jobs_that_wait_in_a_queue_do_not_keep_the_workers_alive() {
         let client = Client::new(MemoryState::new());
         client.start_many([Do::Nothing, Do::Nothing]).await.unwrap();
         let worker = client.worker().process(|job: Attempt<Do>| async { job.finish(()) });
-        let runtime = Arc::new(worker.build().unwrap());
+        let dispatch = Dispatch::new(worker.build().unwrap());
+        let attempts = &dispatch.attempts;
         let fence = client.entropy().fence();
-        let claimed = runtime.claim(2, Bounds::NONE, fence).await.unwrap();
-        let mut attempts = super::Attempt::all(&runtime, claimed.jobs, Instant::now(), 1);
-        Behind::give_back(&runtime, attempts.pop().unwrap());
-        runtime.line_up(attempts);
-        assert_eq!(runtime.flights.count(), 2);
-        let common = Arc::downgrade(&runtime.common);
-        drop(runtime);
-        assert!(common.upgrade().is_none(), "workers that are dropped are gone");
+        let claimed = claim(&attempts.context, 2, ClaimBounds::NONE, fence).await.unwrap();
+        let mut claimed = attempts.take_charge(claimed.jobs, Instant::now(), 1);
+        give_back(attempts, claimed.pop().unwrap(), None);
+        settler::queue(attempts, claimed);
+        assert_eq!(attempts.in_flight.count(), 2);
+        let environment = Arc::downgrade(&attempts.context.environment);
+        drop(dispatch);
+        assert!(environment.upgrade().is_none(), "workers that are dropped are gone");
     }
 
     struct PanicsInItsDrop;
@@ -255,9 +262,9 @@ mod tests {
 
     impl std::error::Error for PanicsInItsText {}
 
-    /// All code of the user's that a worker runs may panic: the attempt has failed, then and there.
+    /// All code of the user that a worker runs may panic: the attempt has failed, and the worker goes on.
     #[tokio::test]
-    async fn what_is_dropped_and_what_is_reported_may_panic() {
+    async fn drops_and_error_texts_of_processors_may_panic() {
         let client = Client::new(MemoryState::new());
         let chains = client.start_many([Do::Wait, Do::Nothing]).await.unwrap();
         let workers = client

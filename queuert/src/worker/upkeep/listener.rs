@@ -1,4 +1,4 @@
-//! Turns notices into wake-ups. Losing the subscription costs latency only, and is mended.
+//! Turns notices into wake-ups. A lost subscription costs latency only, and the listener subscribes again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,21 +6,22 @@ use std::time::Duration;
 use crate::adapter::{Notice, StateAdapter, Topic, Wake};
 use crate::client::{patiently, report};
 use crate::event::Event;
-use crate::worker::context::Runtime;
-use crate::worker::health::Backoff;
+use crate::worker::attempt::attempts::Attempts;
+use crate::worker::backoff::Backoff;
+use crate::worker::context::Context;
 
-pub(crate) async fn listen_for_jobs<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
+pub(crate) async fn listen_for_jobs<S: StateAdapter>(context: Arc<Context<S>>) {
     let topic = Topic::Jobs {
-        types: runtime.types.keys().cloned().collect(),
-        demand: runtime.demand.clone(),
+        types: context.types.keys().cloned().collect(),
+        demand: context.demand.clone(),
     };
-    // Whatever comes, a look at the store tells what there is to claim.
-    listen(&runtime, topic, |_| runtime.wake.notify_one()).await;
+    // Whatever the notice says, a claim finds the jobs that are there.
+    listen(&context, topic, |_| context.wake.notify_one()).await;
 }
 
-pub(crate) async fn listen_for_lost_leases<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
-    listen(&runtime, Topic::Leases, |wake| {
-        let in_flight = runtime.flights.by_job();
+pub(crate) async fn listen_for_lost_leases<S: StateAdapter>(attempts: Arc<Attempts<S>>) {
+    listen(&attempts.context, Topic::Leases, |wake| {
+        let in_flight = attempts.in_flight.by_job();
         let doubted = match wake {
             Wake::Notice(Notice::LeaseLost(job)) => match in_flight.get(&job) {
                 Some(attempt) => {
@@ -36,41 +37,45 @@ pub(crate) async fn listen_for_lost_leases<S: StateAdapter>(runtime: Arc<Runtime
             }
         };
         if doubted {
-            runtime.check_leases.notify_one();
+            attempts.context.check_leases.notify_one();
         }
     })
     .await;
 }
 
 /// How long a subscription may take: connecting to a broker may be slow.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LONGEST_SUBSCRIBE: Duration = Duration::from_secs(30);
 
-async fn listen<S: StateAdapter>(runtime: &Runtime<S>, topic: Topic, on_wake: impl Fn(Wake)) {
-    let mut backoff = Backoff::new(runtime.client.entropy());
+async fn listen<S: StateAdapter>(context: &Context<S>, topic: Topic, on_wake: impl Fn(Wake)) {
+    let mut backoff = Backoff::new(context.client.entropy());
     let listening = async {
         loop {
             let topic = topic.clone();
-            match patiently(PATIENCE, async { runtime.client.notify().subscribe(topic).await }).await {
+            match patiently(LONGEST_SUBSCRIBE, async {
+                context.client.notify().subscribe(topic).await
+            })
+            .await
+            {
                 Ok(mut subscription) => {
-                    // Listen first, then look: what happened before the subscription is found by looking.
+                    // Subscribed first, then looked: the look finds changes from before the subscription.
                     on_wake(Wake::Resync);
                     while let Some(wake) = subscription.recv().await {
                         backoff.reset();
                         match wake {
-                            // The adapter goes on by itself, and the poll finds the jobs meanwhile.
-                            Wake::Failed(error) => runtime.client.hub().emit_with(|| Event::NotifyFailed {
+                            // The adapter recovers by itself, and polling finds the jobs meanwhile.
+                            Wake::Failed(error) => context.client.hub().emit_with(|| Event::NotifyFailed {
                                 operation: "listen",
                                 error,
                             }),
                             wake => on_wake(wake),
                         }
                     }
-                    runtime.client.hub().emit_with(|| Event::NotifyFailed {
+                    context.client.hub().emit_with(|| Event::NotifyFailed {
                         operation: "listen",
                         error: "the subscription ended; listening again".into(),
                     });
                 }
-                Err(error) => runtime.client.hub().emit_with(|| Event::NotifyFailed {
+                Err(error) => context.client.hub().emit_with(|| Event::NotifyFailed {
                     operation: "subscribe",
                     error: report(&error),
                 }),
@@ -80,7 +85,7 @@ async fn listen<S: StateAdapter>(runtime: &Runtime<S>, topic: Topic, on_wake: im
     };
     tokio::select! {
         biased;
-        () = runtime.quit.cancelled() => {}
+        () = context.quit.cancelled() => {}
         () = listening => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Looks at how much waits, as often as the observability adapter asks for it. Without one nobody looks.
+//! Counts the jobs that wait, as often as the observability adapter asks for it. Without such an adapter it ends at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,40 +6,41 @@ use std::time::Duration;
 use crate::adapter::{SampleQueues, StateAdapter};
 use crate::client::report;
 use crate::event::Event;
-use crate::worker::context::{Runtime, contained};
+use crate::worker::contained::contained;
+use crate::worker::context::Context;
 
-/// How many jobs of a type are counted at most: enough to see that much waits, few enough to be cheap.
+/// The most jobs of a type that are counted: enough to see that many wait, few enough to be cheap.
 const LIMIT: usize = 10_000;
 
-pub(crate) async fn sample_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
-    let hub = runtime.client.hub();
+pub(crate) async fn queue_depth_loop<S: StateAdapter>(context: Arc<Context<S>>) {
+    let hub = context.client.hub();
     let Some(interval) = hub.ask(|adapter| adapter.sample_queues_every()) else {
         return;
     };
-    let sample = SampleQueues::new(runtime.types.keys().cloned().collect(), LIMIT);
+    let sample = SampleQueues::new(context.types.keys().cloned().collect(), LIMIT);
     loop {
-        match contained(runtime.client.state().sample_queues(&sample)).await {
-            // A store that cannot tell will not learn it.
+        match contained(context.client.state().sample_queues(&sample)).await {
+            // The store does not support it.
             Ok(samples) if samples.is_empty() => return,
             Ok(samples) => hub.emit_often(|| Event::QueuesSampled {
-                worker: runtime.worker.clone(),
+                worker: context.worker.clone(),
                 samples,
             }),
-            // A figure is missing, and nothing that users wait for: no reason to call the worker unwell.
+            // Not recorded as bad health: only a metric is missing.
             Err(error) => hub.emit_with(|| Event::StateFailed {
                 operation: "sample",
                 error: report(&error),
             }),
         }
-        let pause = runtime
+        let pause = context
             .client
             .entropy()
             .jittered(interval, 0.1)
             .max(Duration::from_millis(1));
         tokio::select! {
             biased;
-            () = runtime.quit.cancelled() => return,
-            () = runtime.stop.cancelled() => return,
+            () = context.quit.cancelled() => return,
+            () = context.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
     }

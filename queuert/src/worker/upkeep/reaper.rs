@@ -1,71 +1,76 @@
-//! Takes back jobs whose lease has expired, or whose owner has died. A task of its own: saturated workers do not starve
-//! it.
+//! Takes back jobs whose lease has expired, or whose owner has died. It is a task of its own, so that busy workers do not
+//! delay it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::adapter::{ReapLeases, ReapedJob, StateAdapter};
+use crate::adapter::{ReapLeases, ReapType, ReapedJob, StateAdapter};
 use crate::effects::Effects;
 use crate::event::{Ages, Event, JobInfo};
 use crate::job::JobStatus;
-use crate::worker::context::{Runtime, contained};
-use crate::worker::health::Backoff;
+use crate::worker::attempt::attempts::Attempts;
+use crate::worker::backoff::Backoff;
+use crate::worker::contained::contained;
+use crate::worker::context::Context;
 
-/// How many to take per call: few enough that one call is short, many enough that a crashed fleet is back soon.
+/// How many jobs one call takes back: few enough that the call is short, many enough that the jobs of many crashed processes
+/// run again soon.
 const BATCH: usize = 100;
 const LONGEST_INTERVAL: Duration = Duration::from_secs(15);
-/// However many owners die, sweeps are this far apart, unless there is more to take.
+/// However many owners die, sweeps are this far apart, unless a sweep has left jobs to take back.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 
-pub(crate) async fn reap_loop<S: StateAdapter>(runtime: Arc<Runtime<S>>) {
-    let interval = runtime
-        .settings
-        .reap_interval
-        .unwrap_or_else(|| default_interval(&runtime));
-    let mut backoff = Backoff::new(runtime.client.entropy());
-    // When the last sweep began that went well: deaths that were known by then have been taken care of.
+pub(crate) async fn reap_loop<S: StateAdapter>(attempts: Arc<Attempts<S>>) {
+    let context = &*attempts.context;
+    let interval = context.settings.reap_interval;
+    let interval = interval.unwrap_or_else(|| default_interval(context));
+    let mut backoff = Backoff::new(context.client.entropy());
+    // When the last successful sweep began: it has taken back the jobs of owners whose death was known by then.
     let mut swept_at = Instant::now();
     loop {
         let begun = Instant::now();
-        let pause = match sweep(&runtime).await {
-            // There may be more.
+        let pause = match sweep(&attempts).await {
+            // A full batch may have left jobs to take back.
             Some(BATCH..) => Duration::ZERO,
             Some(_) => {
                 swept_at = begun;
                 backoff.reset();
-                runtime.client.entropy().jittered(interval, 0.1)
+                context.client.entropy().jittered(interval, 0.1)
             }
             None => backoff.next_pause().min(interval),
         };
         let owner_died = async {
             tokio::time::sleep(SHORTEST_INTERVAL).await;
-            runtime.client.state().owner_died(swept_at).await;
+            context.client.state().owner_died(swept_at).await;
         };
         tokio::select! {
             biased;
-            () = runtime.quit.cancelled() => return,
-            () = runtime.stop.cancelled() => return,
+            () = context.quit.cancelled() => return,
+            () = context.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
             () = owner_died => {}
         }
     }
 }
 
-fn default_interval<S: StateAdapter>(runtime: &Runtime<S>) -> Duration {
-    let shortest = runtime.types.values().map(|job_type| job_type.lease.duration).min();
+fn default_interval<S: StateAdapter>(context: &Context<S>) -> Duration {
+    let shortest = context.types.values().map(|job_type| job_type.lease.duration).min();
     (shortest.unwrap_or(LONGEST_INTERVAL) / 2).min(LONGEST_INTERVAL)
 }
 
-/// Takes one batch, and says how many that were; `None` if the store failed.
-pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> Option<usize> {
-    let own = runtime.flights.by_job().keys().copied().collect();
-    let reap = ReapLeases::new(runtime.reap_types(), BATCH, own);
-    let result = contained(runtime.client.state().reap_leases(&reap)).await;
-    runtime.heard_from_store("reap", &result);
+/// Takes back one batch, and returns how many jobs that were; `None` if the store failed.
+pub(crate) async fn sweep<S: StateAdapter>(attempts: &Attempts<S>) -> Option<usize> {
+    let context = &*attempts.context;
+    let own = attempts.in_flight.by_job().keys().copied().collect();
+    let types = context.types.iter();
+    let types = types.map(|(name, job_type)| ReapType::new(name.clone(), job_type.retry, job_type.lease.duration));
+    let reap = ReapLeases::new(types.collect(), BATCH, own);
+    let result = contained(context.client.state().reap_leases(&reap)).await;
+    context.health.record("reap", &result);
     let reaped = result.ok()?;
-    let mut effects = Effects::new(runtime.client.hub());
+    let mut effects = Effects::new(context.client.hub());
     for ReapedJob {
         job,
         owner,
@@ -80,7 +85,7 @@ pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> Option<usize
             owner: owner.clone(),
             expired_at: *expired_at,
             cause: *cause,
-            worker: runtime.worker.clone(),
+            worker: context.worker.clone(),
         });
         if job.status == JobStatus::Dead {
             let error = job.last_error.as_ref().map(|error| error.message.clone());
@@ -90,6 +95,6 @@ pub(crate) async fn sweep<S: StateAdapter>(runtime: &Runtime<S>) -> Option<usize
             effects.jobs_available(&job.type_name, 1);
         }
     }
-    runtime.flush(effects).await;
+    context.flush(effects).await;
     Some(reaped.len())
 }

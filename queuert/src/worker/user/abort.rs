@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
-/// Why an attempt should stop: nothing that it writes can be committed any more, except after [`Error`](Self::Error), where
-/// that is for the store to say.
+/// Why an attempt should stop: it cannot commit anything any more, except after [`Error`](Self::Error), where the store
+/// decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AbortReason {
@@ -70,7 +70,7 @@ impl std::error::Error for AbortReason {}
 #[derive(Clone, Debug)]
 pub struct AbortSignal(Arc<Abort>);
 
-/// One per attempt, and most are never asked: a `watch` channel would cost several times as much to make.
+/// Each attempt has one, and most are never read: a `watch` channel would cost several times as much to make.
 #[derive(Debug, Default)]
 struct Abort {
     reason: OnceLock<AbortReason>,
@@ -95,7 +95,7 @@ impl AbortSignal {
     /// Dropping the future leaves nothing behind.
     pub async fn aborted(&self) -> AbortReason {
         loop {
-            // Made before the look at the reason: it sees every firing from here on.
+            // Created before the reason is read: it is notified of every firing from here on.
             let fired = self.0.fired.notified();
             if let Some(reason) = self.reason() {
                 return reason;
@@ -105,7 +105,7 @@ impl AbortSignal {
     }
 }
 
-/// The other end of an [`AbortSignal`]: the first reason counts.
+/// The sending end of an [`AbortSignal`]: the first reason counts.
 #[derive(Clone, Debug)]
 pub(crate) struct AbortHandle(Arc<Abort>);
 
@@ -122,7 +122,7 @@ impl AbortHandle {
         self.0.reason.get().copied()
     }
 
-    /// Fires, and says whether this was the first reason.
+    /// Fires. Returns whether this was the first reason.
     pub(crate) fn abort(&self, reason: AbortReason) -> bool {
         let first = self.0.reason.set(reason).is_ok();
         if first {

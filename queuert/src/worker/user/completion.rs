@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::adapter::{Outcome, StateAdapter};
+use crate::adapter::{NewJob, Outcome, StateAdapter};
 use crate::client::Transaction;
-use crate::error::JobError;
+use crate::error::{Error, JobError};
 use crate::event_hub::HeldSpan;
 use crate::id::{Fence, JobId};
 use crate::job::TypeName;
-use crate::worker::user::attempt::{OpenTransaction, Shared};
+use crate::job_type::{JobType, OutputOf};
+use crate::payload::Payload;
+use crate::worker::user::shared::{OpenTransaction, SharedAttempt};
 
-/// What a processor returns.
+/// The return value of a processor.
 pub type JobResult<S> = Result<Completion<S>, JobError>;
 
 /// How an attempt wants to end. Made by `finish`, `continue_with` and `snooze`, and by nothing else: a processor
@@ -27,7 +29,7 @@ pub struct Completion<S: StateAdapter> {
     pub(crate) how: How<S>,
 }
 
-/// What a [`Completion`] does.
+/// The effect of a [`Completion`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompletionKind {
@@ -46,39 +48,39 @@ pub enum CompletionKind {
 
 /// How a completion reaches the store.
 pub(crate) enum How<S: StateAdapter> {
-    /// With others, in one statement; with the span of the next job's creation.
+    /// The settler writes it together with the ends of other attempts. The span is that of the next job's creation.
     Grouped(Outcome, Option<HeldSpan>),
-    /// It is written; the transaction is to be committed.
+    /// It is written in the processor's transaction, which the worker has to commit.
     Written(Box<WrittenTransaction<S>>),
 }
 
 /// A transaction that holds the end of its attempt.
 pub(crate) struct WrittenTransaction<S: StateAdapter> {
     pub(crate) transaction: Transaction<S>,
-    /// Notices that the completion is dropped, and the transaction with it.
+    /// Notes when the completion is dropped, and the transaction with it.
     pub(crate) dropped: DropNotice<S>,
-    /// While it is there, the attempt opens no other transaction. Dropped after the transaction.
+    /// While this exists, the attempt opens no other transaction. Dropped after the transaction.
     pub(crate) open: OpenTransaction<S>,
 }
 
 impl<S: StateAdapter> WrittenTransaction<S> {
-    /// Takes the transaction out, to commit it, and what keeps the attempt from opening another one meanwhile.
+    /// Takes the transaction out, to commit it, with the guard that keeps the attempt from opening another one meanwhile.
     pub(crate) fn into_parts(self) -> (Transaction<S>, OpenTransaction<S>) {
         self.dropped.disarm();
         (self.transaction, self.open)
     }
 }
 
-/// Notices that a transaction of an attempt is dropped instead of committed: if the processor completes the job all the same,
+/// Notes that a transaction of an attempt was dropped instead of committed. If the processor completes the job all the same,
 /// it most likely called `job.finish(..)` where it meant to return what `tx.finish(..)` gave.
-pub(crate) struct DropNotice<S: StateAdapter>(Option<Arc<Shared<S>>>);
+pub(crate) struct DropNotice<S: StateAdapter>(Option<Arc<SharedAttempt<S>>>);
 
 impl<S: StateAdapter> DropNotice<S> {
-    pub(crate) fn new(attempt: Arc<Shared<S>>) -> Self {
+    pub(crate) fn new(attempt: Arc<SharedAttempt<S>>) -> Self {
         Self(Some(attempt))
     }
 
-    /// The transaction ends as it should.
+    /// The transaction ends as intended.
     pub(crate) fn disarm(mut self) {
         self.0 = None;
     }
@@ -93,7 +95,16 @@ impl<S: StateAdapter> Drop for DropNotice<S> {
 }
 
 impl<S: StateAdapter> Completion<S> {
-    /// What it does.
+    pub(crate) fn new(attempt: &SharedAttempt<S>, kind: CompletionKind, how: How<S>) -> Self {
+        Self {
+            job: attempt.record.id,
+            fence: attempt.fence,
+            kind,
+            how,
+        }
+    }
+
+    /// Whether it finishes the chain, continues it, or snoozes.
     pub fn kind(&self) -> &CompletionKind {
         &self.kind
     }
@@ -105,5 +116,24 @@ impl<S: StateAdapter> fmt::Debug for Completion<S> {
             .field("job", &self.job)
             .field("kind", &self.kind)
             .finish_non_exhaustive()
+    }
+}
+
+/// An output as JSON. An error is fatal: no retry would help.
+pub(crate) fn encode_output<J: JobType, O: OutputOf<J>>(output: &O) -> Result<Payload, JobError> {
+    output.encode().map_err(|error| {
+        JobError::fatal(Error::Unencodable {
+            type_name: J::NAME.into(),
+            part: "output",
+            message: error.to_string(),
+        })
+    })
+}
+
+/// The kind of a completion that continues the chain with `next`.
+pub(crate) fn continue_kind(next: &NewJob) -> CompletionKind {
+    CompletionKind::Continue {
+        next: next.id,
+        next_type: next.type_name.clone(),
     }
 }

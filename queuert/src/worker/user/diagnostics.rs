@@ -1,4 +1,4 @@
-//! Tells of what is likely a mistake in a processor: as an event, once per job type.
+//! Finds likely mistakes in processors, and reports each as an event, once per job type.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use crate::event::Event;
 use crate::event_hub::EventHub;
 use crate::job::TypeName;
 
-/// How long a processor may keep its thread in one go before it is taken to block it.
+/// A processor that keeps its thread for longer than this in one poll is taken to block it.
 const BLOCKED: Duration = Duration::from_secs(1);
 
-/// What the processors of a job type were told.
+/// The mistakes that were reported for a job type.
 #[derive(Debug, Default)]
-pub(crate) struct Advice {
+pub(crate) struct Diagnostics {
     blocking: AtomicBool,
     dropped_transaction: AtomicBool,
 }
 
-impl Advice {
-    /// Polls a processor, and notices if it does not come back for long.
+impl Diagnostics {
+    /// Polls a processor, and reports it if the poll takes long.
     pub(crate) fn watch<T>(&self, hub: &EventHub, type_name: &TypeName, poll: impl FnOnce() -> T) -> T {
-        // Nobody would hear of it, so nobody pays for two looks at the clock.
+        // The event would reach no listener, so save two looks at the clock.
         if !hub.is_listened_to() {
             return poll();
         }
@@ -39,8 +39,8 @@ impl Advice {
         polled
     }
 
-    /// A processor opened a transaction and completed the job without it: it most likely called `job.finish(..)` where it
-    /// meant `tx.finish(..)`, and has lost what it wrote.
+    /// Reports a processor that opened a transaction and completed the job without it: it most likely called
+    /// `job.finish(..)` where it meant `tx.finish(..)`, and has lost its writes.
     pub(crate) fn dropped_transaction(&self, hub: &EventHub, type_name: &TypeName) {
         if self.dropped_transaction.swap(true, Ordering::Relaxed) {
             return;

@@ -1,4 +1,4 @@
-//! Typed values that processors read: what the worker provides, and what middlewares add.
+//! Typed values that processors read: those that the worker provides, and those that middlewares add.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// Values by type, with its name. Cloning is cheap until something is inserted.
+/// Values by their type, each with the name of the type. A clone is cheap until a value is inserted into it.
 #[derive(Clone, Default)]
-pub(crate) struct Values(Arc<HashMap<TypeId, (&'static str, Value)>>);
+pub(crate) struct Extensions(Arc<HashMap<TypeId, (&'static str, Value)>>);
 
 type Value = Arc<dyn Any + Send + Sync>;
 
-impl Values {
+impl Extensions {
     pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         Arc::make_mut(&mut self.0).insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)));
     }
@@ -25,7 +25,7 @@ impl Values {
             .ok_or_else(|| self.missing(type_name::<T>()))
     }
 
-    /// Names what there is: often it is the same value behind another pointer.
+    /// The error names the types that there are: often the value is there behind another pointer.
     fn missing(&self, wanted: &'static str) -> Error {
         let mut provided: Vec<_> = self.0.values().map(|(name, _)| *name).collect();
         provided.sort_unstable();
@@ -33,9 +33,9 @@ impl Values {
     }
 }
 
-impl fmt::Debug for Values {
+impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Values({})", self.0.len())
+        write!(f, "Extensions({})", self.0.len())
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn inserting_leaves_clones_alone() {
-        let mut outer = Values::default();
+        let mut outer = Extensions::default();
         outer.insert(1_u32);
         let mut inner = outer.clone();
         inner.insert(2_u32);

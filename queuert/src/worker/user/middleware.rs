@@ -1,4 +1,4 @@
-//! Middlewares: wrap attempts as an onion, in the order given.
+//! Middlewares: they wrap attempts like the layers of an onion, in the order in which they are given.
 
 use std::fmt;
 use std::future::Future;
@@ -10,10 +10,12 @@ use crate::error::{Error, JobError};
 use crate::event::AttemptInfo;
 use crate::job::JobRecord;
 use crate::worker::user::abort::AbortSignal;
-use crate::worker::user::attempt::{RawAttempt, Shared};
+use crate::worker::user::attempt::RawAttempt;
 use crate::worker::user::completion::JobResult;
-use crate::worker::user::extensions::Values;
+use crate::worker::user::extensions::Extensions;
+use crate::worker::user::hooks::{ErasedHooks, TransactionHooks};
 use crate::worker::user::processor::ErasedProcessor;
+use crate::worker::user::shared::SharedAttempt;
 
 /// Wraps attempts. The first one given is the outermost.
 ///
@@ -68,14 +70,14 @@ pub trait Middleware<S: StateAdapter>: Send + Sync + 'static {
     }
 }
 
-/// An attempt as middlewares see it: what it is about, and the values for the layers inside.
+/// An attempt as middlewares see it: its job, and the values for the layers inside.
 pub struct AttemptContext<S: StateAdapter> {
-    pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) values: Values,
+    pub(crate) shared: Arc<SharedAttempt<S>>,
+    pub(crate) extensions: Extensions,
 }
 
 impl<S: StateAdapter> AttemptContext<S> {
-    /// What identifies the attempt.
+    /// The job, the number of the attempt, its worker and its times.
     pub fn info(&self) -> &AttemptInfo {
         &self.shared.info
     }
@@ -97,16 +99,16 @@ impl<S: StateAdapter> AttemptContext<S> {
 
     /// Adds a value that the layers inside read with `get`; one of the same type is replaced for them.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.values.insert(value);
+        self.extensions.insert(value);
     }
 
     /// A value that the worker provides or an outer middleware inserted.
     ///
     /// # Errors
     ///
-    /// [`Error::MissingValue`] if nobody did.
+    /// [`Error::MissingValue`] if there is none of this type.
     pub fn get<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, Error> {
-        self.values.get()
+        self.extensions.get()
     }
 }
 
@@ -135,7 +137,7 @@ impl<'a, S: StateAdapter> Next<'a, S> {
     ///
     /// # Errors
     ///
-    /// What the processor or an inner middleware failed with. Return it, or another one: the attempt has failed.
+    /// The error of the processor or of an inner middleware. Return it, or another one: the attempt has failed.
     ///
     /// # Cancel safety
     ///
@@ -149,7 +151,7 @@ impl<'a, S: StateAdapter> Next<'a, S> {
             None => {
                 let attempt = RawAttempt {
                     shared: Arc::clone(&job.shared),
-                    values: job.values.clone(),
+                    extensions: job.extensions.clone(),
                 };
                 self.processor.process(attempt).await
             }
@@ -157,7 +159,7 @@ impl<'a, S: StateAdapter> Next<'a, S> {
     }
 }
 
-/// The layers inside, kept for a future that borrows nothing.
+/// The layers inside a middleware, for a future that borrows nothing.
 #[cfg(feature = "tower")]
 pub(crate) struct OwnedNext<S: StateAdapter> {
     layers: Vec<Arc<dyn ErasedMiddleware<S>>>,
@@ -191,7 +193,7 @@ impl<S: StateAdapter> AttemptContext<S> {
     pub(crate) fn twin(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            values: self.values.clone(),
+            extensions: self.extensions.clone(),
         }
     }
 }
@@ -220,43 +222,25 @@ impl<S: StateAdapter> Middlewares<S> {
         self.0.is_empty()
     }
 
-    pub(crate) async fn opened(&self, attempt: &AttemptInfo, tx: &mut Transaction<S>) -> Result<(), JobError> {
-        for layer in self.0.iter() {
-            layer.transaction_opened(attempt, tx).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn closing(&self, attempt: &AttemptInfo, tx: &mut Transaction<S>) -> Result<(), JobError> {
-        for layer in self.0.iter().rev() {
-            layer.transaction_closing(attempt, tx).await?;
-        }
-        Ok(())
+    /// The hooks of all middlewares in the transactions of attempts.
+    pub(crate) fn hooks(&self) -> TransactionHooks<S> {
+        let layers = self.0.iter().cloned();
+        TransactionHooks::new(layers.map(|layer| layer as Arc<dyn ErasedHooks<S>>).collect())
     }
 }
 
 /// The object-safe twin of [`Middleware`].
-pub(crate) trait ErasedMiddleware<S: StateAdapter>: Send + Sync + 'static {
+pub(crate) trait ErasedMiddleware<S: StateAdapter>: ErasedHooks<S> {
     fn attempt<'a>(&'a self, job: &'a mut AttemptContext<S>, next: Next<'a, S>) -> BoxFuture<'a, JobResult<S>>;
-
-    fn transaction_opened<'a>(
-        &'a self,
-        attempt: &'a AttemptInfo,
-        transaction: &'a mut Transaction<S>,
-    ) -> BoxFuture<'a, Result<(), JobError>>;
-
-    fn transaction_closing<'a>(
-        &'a self,
-        attempt: &'a AttemptInfo,
-        transaction: &'a mut Transaction<S>,
-    ) -> BoxFuture<'a, Result<(), JobError>>;
 }
 
 impl<S: StateAdapter, M: Middleware<S>> ErasedMiddleware<S> for M {
     fn attempt<'a>(&'a self, job: &'a mut AttemptContext<S>, next: Next<'a, S>) -> BoxFuture<'a, JobResult<S>> {
         Box::pin(Middleware::attempt(self, job, next))
     }
+}
 
+impl<S: StateAdapter, M: Middleware<S>> ErasedHooks<S> for M {
     fn transaction_opened<'a>(
         &'a self,
         attempt: &'a AttemptInfo,

@@ -5,30 +5,33 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::adapter::{Authority, Commit, Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{Commit, Outcome, Settled, StateAdapter};
 use crate::client::{Scope, Transaction, TransactionScope, new_job};
 use crate::error::{Error, JobError, StateError, StateErrorKind};
 use crate::event_hub::HeldSpan;
 use crate::job_type::{ContinuationOf, JobType, OutputOf};
 use crate::step::IntoStep;
-use crate::worker::user::attempt::{OpenTransaction, Shared, continue_kind, encode_output};
-use crate::worker::user::completion::{CompletionKind, DropNotice, How, JobResult, WrittenTransaction};
+use crate::worker::user::completion::{
+    Completion, CompletionKind, DropNotice, How, JobResult, WrittenTransaction, continue_kind, encode_output,
+};
+use crate::worker::user::shared::{OpenTransaction, SharedAttempt};
 
 /// The transaction in which an attempt of type `J` writes and completes. Dereferences to the store's connection.
 ///
-/// Dropped without `finish` or `continue_with`, it rolls back; so does a completion that they gave and that is dropped instead
-/// of returned. If the attempt is completed all the same, an event says that what it wrote is missing; [`rollback`](Self::rollback) says that you mean it.
+/// Dropped without `finish` or `continue_with`, it rolls back; so does a completion of it that is dropped instead of
+/// returned. If the attempt is completed all the same, an event says that the writes are missing; call
+/// [`rollback`](Self::rollback) if you mean it.
 pub struct AttemptTransaction<J: JobType, S: StateAdapter> {
     transaction: Transaction<S>,
-    shared: Arc<Shared<S>>,
+    shared: Arc<SharedAttempt<S>>,
     dropped: DropNotice<S>,
-    /// After the transaction: the attempt may open another one when this one has gone.
+    /// Dropped after the transaction: the attempt may open another one when this one is gone.
     open: OpenTransaction<S>,
     job: PhantomData<fn() -> J>,
 }
 
 impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
-    pub(crate) fn new(transaction: Transaction<S>, open: OpenTransaction<S>, shared: Arc<Shared<S>>) -> Self {
+    pub(crate) fn new(transaction: Transaction<S>, open: OpenTransaction<S>, shared: Arc<SharedAttempt<S>>) -> Self {
         Self {
             transaction,
             dropped: DropNotice::new(Arc::clone(&shared)),
@@ -77,7 +80,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
             .await
     }
 
-    /// Rolls back knowingly: the attempt may go on, and complete without what was written here.
+    /// Rolls back on purpose: the attempt may go on, and complete without the writes of this transaction.
     ///
     /// # Errors
     ///
@@ -111,14 +114,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
     async fn settle(mut self, outcome: Outcome, kind: CompletionKind, span: Option<HeldSpan>) -> JobResult<S> {
         self.shared.check()?;
         self.transaction.check()?;
-        let settlement = Settlement {
-            job: self.shared.record.id,
-            authority: Authority::Fence {
-                fence: self.shared.fence,
-                worker: self.shared.info.worker.clone(),
-            },
-            outcome,
-        };
+        let settlement = self.shared.settlement(outcome);
         let state = self.shared.client().state();
         let settled = state
             .settle_in(self.transaction.opened(), std::slice::from_ref(&settlement))
@@ -131,7 +127,8 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                     _ => None,
                 };
                 let info = &self.shared.info;
-                // Not through the scope, which takes the connection, too: the store may have noted that nobody has since.
+                // Not through `scope()`, which would also take the connection: the store may have noted that no caller has
+                // used the connection since the settlement.
                 let effects = self.transaction.effects();
                 effects.completed(&info.job, self.shared.ages(), Some(&info.worker), next, &applied);
                 effects.span(span, Commit::Created);
@@ -141,7 +138,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                     dropped: self.dropped,
                     open: self.open,
                 }));
-                Ok(self.shared.completion(kind, how))
+                Ok(Completion::new(&self.shared, kind, how))
             }
             Some(Settled::Refused(refusal)) => Err(Error::from(refusal).into()),
             Some(Settled::Lost(reason)) => {
@@ -149,8 +146,8 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
                 let job = self.shared.record.id;
                 Err(Error::LeaseLost { job, reason }.into())
             }
-            // This transaction has not settled the job before, so whoever did used its fence behind its back; and a
-            // transaction waits for locks.
+            // Only this transaction knows the fence and it settles the job once, so nothing can be repeated; and a
+            // transaction waits for locks, so nothing can be busy.
             Some(Settled::Repeated(_) | Settled::Busy) | None => Err(JobError::fatal(StateError::new(
                 StateErrorKind::Corrupt,
                 "the state adapter gave an answer that a fenced settlement in a transaction cannot have",
