@@ -1,5 +1,7 @@
 //! What code made by `#[derive(JobTypes)]` calls. Not public API: it changes without notice.
 
+pub use tokio::time::Instant;
+
 use crate::job_type::{BlockerOf, JobType, OutputOf};
 use crate::payload::{Payload, PayloadError};
 use crate::settings::JobDefaults;

@@ -32,14 +32,14 @@ impl<A> fmt::Debug for Many<A> {
     note = "blockers are chains: name an entry job type, a tuple of two to eight of them, or `[Entry]` for any number"
 )]
 pub trait BlockerSpec: Send + Sync + 'static {
-    /// What the processor reads: the outputs, in the declared order.
+    /// The outputs that the processor reads, in the declared order.
     type Outputs: Send + 'static;
 
-    /// Reads the outputs of the completed blocker chains.
+    /// Decodes the outputs of the completed blocker chains.
     ///
     /// # Errors
     ///
-    /// When the chains are not the declared ones, one has no output, or an output cannot be decoded.
+    /// If the chains are not the declared ones, one has no output, or an output cannot be decoded.
     fn decode(chains: &[ChainRecord]) -> Result<Self::Outputs, Error>;
 }
 

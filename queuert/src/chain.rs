@@ -21,26 +21,26 @@ pub struct ChainRecord {
     pub input: Payload,
     /// The status of its latest job.
     pub status: JobStatus,
-    /// The output, once it completed.
+    /// The output; `None` until the chain has completed.
     pub output: Option<Payload>,
-    /// The latest job.
+    /// The id of the latest job.
     pub latest_job: JobId,
-    /// The type of the latest job: of the one that wrote the output, once the chain completed.
+    /// The type of the latest job. Once the chain has completed, this is the job that wrote the output.
     pub latest_type: TypeName,
-    /// How many jobs it has.
+    /// The number of jobs in the chain.
     pub length: u32,
-    /// When it was started.
+    /// When the chain was started, by the store's clock.
     pub created_at: Timestamp,
-    /// When it completed, died or was cancelled.
+    /// When the chain completed, died or was cancelled, by the store's clock; `None` while it is open.
     pub ended_at: Option<Timestamp>,
-    /// The latest failure of its latest job.
+    /// The latest failure of the latest job.
     pub last_error: Option<AttemptError>,
-    /// The key under which it was started.
+    /// The deduplication key with which the chain was started.
     pub deduplication_key: Option<String>,
-    /// W3C trace context of whoever started it.
+    /// The W3C trace context of the caller that started the chain.
     pub trace_context: Option<String>,
-    /// Which columns of the rows of its first and latest job cannot be read, and why; see
-    /// [`JobRecord::unreadable`](crate::JobRecord::unreadable). `None` for sound rows.
+    /// The columns of the first and the latest job that cannot be read, and why; see
+    /// [`JobRecord::unreadable`](crate::JobRecord::unreadable). `None` if both rows can be read.
     pub unreadable: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl ChainRecord {
 pub struct Chain<J: Entry> {
     /// The input of its first job.
     pub input: J,
-    /// The output, once it completed.
+    /// The output; `None` until the chain has completed.
     pub output: Option<J::Output>,
     record: ChainRecord,
 }
@@ -152,7 +152,7 @@ pub struct ChainRef<J> {
 }
 
 impl<J> ChainRef<J> {
-    /// Says that the chain `id` starts with a `J`. Whoever reads it finds out whether that is so.
+    /// Names the chain `id` and says that it starts with a `J`. Calls that read the chain check that.
     pub const fn new(id: ChainId) -> Self {
         Self { id, entry: PhantomData }
     }
@@ -185,7 +185,7 @@ impl<J> fmt::Debug for ChainRef<J> {
     }
 }
 
-/// What starting a chain gives: a handle to the new chain, or to the one that was there under the same key.
+/// The result of a start: a handle to the new chain, or to the existing chain with the same deduplication key.
 pub struct Started<J> {
     chain: ChainRef<J>,
     status: JobStatus,
@@ -211,12 +211,12 @@ impl<J> Started<J> {
         self.chain
     }
 
-    /// The chain's status: that of an existing chain is the status of its latest job.
+    /// The status of the chain when it was started or found: the status of its latest job.
     pub const fn status(&self) -> JobStatus {
         self.status
     }
 
-    /// Whether a chain with the same deduplication key was there already, so that nothing was started.
+    /// Whether a chain with the same deduplication key existed, so that none was started.
     pub const fn deduplicated(&self) -> bool {
         self.deduplicated
     }

@@ -1,4 +1,4 @@
-//! One chain per key: starting a chain whose key is taken gives the chain that has it.
+//! One chain per key: a start whose key is taken returns the existing chain.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use crate::chain::ChainHandle;
 use crate::id::ChainId;
 use crate::time::Timestamp;
 
-/// Which existing chains of the same type and key a new one would repeat.
+/// Which existing chains of the same type and key make a start return the existing chain instead of starting one.
 ///
-/// The store enforces it as a constraint: of any number of concurrent starters of one key, one starts the chain and
-/// the others get that chain, flagged as deduplicated. It covers the chain until it ends, not just its first job: an open
-/// chain counts in every scope, however old it is. A scope decides only which *ended* chains count as well.
+/// The store enforces it as a constraint: of any number of callers that start with one key at the same moment, one
+/// starts the chain and the others get that chain, flagged as deduplicated. It covers the chain until it ends, not just
+/// its first job: an open chain counts in every scope, however old it is. A scope decides only which *ended* chains
+/// count as well.
 ///
-/// The constraint holds at every isolation level of the caller's transaction. Where the transaction sees an older state
-/// of the store than the constraint needs (`REPEATABLE READ` and `SERIALIZABLE` on Postgres), the start fails with a
-/// [`Conflict`](crate::StateErrorKind::Conflict): roll the transaction back and run it again.
+/// The constraint holds at every isolation level of the caller's transaction. Where the transaction reads an older
+/// snapshot of the store than the constraint needs (`REPEATABLE READ` and `SERIALIZABLE` on Postgres), the start fails
+/// with a [`Conflict`](crate::StateErrorKind::Conflict): roll the transaction back and run it again.
 ///
 /// ```
 /// # use queuert::{Client, Deduplication, Error, memory::MemoryState};
@@ -30,16 +31,16 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deduplication {
-    /// The key; unique per entry job type.
+    /// The key. Keys of different entry job types are independent.
     pub key: String,
-    /// Which chains count.
+    /// Which chains with the key count.
     pub scope: DeduplicationScope,
-    /// Chains that do not count, such as the one that starts its own successor. A new chain may be open beside these, and
-    /// beside no others.
+    /// Chains that do not count, such as the chain that starts its own successor. The new chain may be open beside
+    /// these, and beside no others.
     pub except: Vec<ChainId>,
 }
 
-/// Which chains with the key count.
+/// Which chains with the same key count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeduplicationScope {
     /// Chains that are blocked, pending or running.
@@ -63,7 +64,7 @@ impl Deduplication {
         }
     }
 
-    /// Any chain with this key counts, also one that has ended.
+    /// Every stored chain with this key counts, also an ended one.
     pub fn forever(key: impl Into<String>) -> Self {
         Self {
             scope: DeduplicationScope::Any,
@@ -79,14 +80,14 @@ impl Deduplication {
         }
     }
 
-    /// Leaves a chain out, such as the one whose job starts its own successor.
+    /// Excludes a chain, such as the one whose job starts its own successor.
     #[must_use]
     pub fn except(mut self, chain: impl ChainHandle) -> Self {
         self.except.push(chain.chain_ref().id());
         self
     }
 
-    /// Leaves chains out by id.
+    /// Excludes chains by id.
     #[must_use]
     pub fn except_ids(mut self, chains: impl IntoIterator<Item = ChainId>) -> Self {
         self.except.extend(chains);

@@ -41,7 +41,7 @@ pub(crate) struct Mark {
 }
 
 impl Effects {
-    /// Nothing yet; `hub` tells whether anybody would hear of events.
+    /// No effects yet; `hub` says whether events have receivers.
     pub(crate) fn new(hub: &EventHub) -> Self {
         Self {
             notices: Vec::new(),
@@ -67,14 +67,14 @@ impl Effects {
         self.notices.push(Notice::LeaseLost(job));
     }
 
-    /// Holds an event out of the ordinary, which is not even made if nobody listens.
+    /// Holds a rare event, which is not even made if it has no receiver.
     pub(crate) fn event(&mut self, event: impl FnOnce() -> Event) {
         if self.hub.is_listened_to() {
             self.events.push(event());
         }
     }
 
-    /// Holds an event of the kind that happens all the time, which is not even made if nobody follows.
+    /// Holds a frequent event, which is not even made if it has no receiver.
     pub(crate) fn often(&mut self, event: impl FnOnce() -> Event) {
         if self.hub.is_followed() {
             self.events.push(event());

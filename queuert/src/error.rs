@@ -13,90 +13,92 @@ use crate::worker::AbortReason;
 
 type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
-/// What a client or worker call may fail with: one variant per thing that a caller can act on.
+/// The error of a client or worker call: one variant for each cause that a caller can act on.
 ///
-/// `{}` says what to do. So does `{:?}`, with all sources: it is what `unwrap()` and a `main` that returns this error show.
+/// `{}` says what to do. `{:?}` also shows all sources; it is what `unwrap()` and a `main` that returns this error
+/// print.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No such job: it never existed or was deleted.
+    /// The job does not exist: it never existed or was deleted.
     #[error("job {0} was not found: it was deleted, or the transaction that made it has not been committed")]
     JobNotFound(JobId),
-    /// No such chain: it never existed or was deleted.
+    /// The chain does not exist: it never existed or was deleted.
     #[error("chain {0} was not found: it was deleted, or the transaction that started it has not been committed")]
     ChainNotFound(ChainId),
-    /// The chain stands at a job of another type than the one to be opened: it has not come to that yet, or has gone on.
+    /// The current job of the chain is of another type than the one to be opened: the chain has not reached that job
+    /// yet, or has passed it.
     #[error(
         "chain {chain} stands at a job of type `{actual}`, not `{expected}`: it has not come there yet, or has gone on; look \
          at it with `get_chain`, and open it when it is there"
     )]
     AtAnotherJob {
-        /// The chain.
+        /// The chain that was to be opened.
         chain: ChainId,
         /// The type of job that the caller asked for.
         expected: TypeName,
         /// The type of the chain's current job.
         actual: TypeName,
     },
-    /// The job or chain is of another type than the caller said.
+    /// The job or chain is of another type than the caller named.
     #[error(
         "job {id} is of type `{actual}`, not `{expected}`; name the type `{actual}`, or use the id of a chain or job of type \
          `{expected}`"
     )]
     TypeMismatch {
-        /// The job, or the first job of the chain.
+        /// The id of the job, or of the first job of the chain.
         id: JobId,
         /// The type that the caller named.
         expected: TypeName,
-        /// The type that is stored.
+        /// The stored type.
         actual: TypeName,
     },
-    /// The stored row of a job is damaged: something other than this library wrote it, or the database lost a part of it.
+    /// The stored row of a job is damaged: another program wrote it, or the database lost a part of it.
     #[error("the row of job {id} cannot be read: {problem}; mend the row and retry the chain, or delete the chain")]
     Unreadable {
-        /// The job whose row it is.
+        /// The id of the job whose row is damaged.
         id: JobId,
         /// The columns, and what is wrong with each.
         problem: String,
     },
-    /// A stored input or output is not what its type says.
+    /// A stored input or output cannot be read as its type.
     #[error(
         "the {part} of job {id} is not that of `{type_name}`: {message}; deploy a build that can read it and retry the chain, or delete it"
     )]
     Undecodable {
-        /// The job whose row it is.
+        /// The id of the job.
         id: JobId,
-        /// Its type.
+        /// The type of the job.
         type_name: TypeName,
-        /// `input` or `output`.
+        /// `input` or `output`: the part that cannot be read.
         part: &'static str,
-        /// What the decoder said.
+        /// The decoder's message.
         message: String,
     },
     /// A value cannot be written as JSON, or could not be read back.
     #[error("the {part} of `{type_name}` cannot be stored as JSON: {message}")]
     Unencodable {
-        /// Its type.
+        /// The type of the job.
         type_name: TypeName,
-        /// `input` or `output`.
+        /// `input` or `output`: the part that cannot be written.
         part: &'static str,
-        /// What the encoder said.
+        /// The encoder's message.
         message: String,
     },
-    /// A supplied id exists.
+    /// The caller's own id for a new job is taken.
     #[error("a job with the id {0} exists; leave the id out, or use deduplication to start a chain once")]
     IdTaken(JobId),
-    /// A chain given as blocker does not exist.
+    /// A chain that was given as blocker does not exist.
     #[error(
         "job {job} cannot wait for chain {chain}: there is no such chain; start it first, or in the same transaction"
     )]
     BlockerNotFound {
         /// The job that was to be created.
         job: JobId,
-        /// The chain that is not there.
+        /// The chain that does not exist.
         chain: ChainId,
     },
-    /// A job would wait for its own chain, directly or through others.
+    /// The new job would wait for its own chain, directly or through other chains.
     #[error(
         "job {job} cannot wait for chain {chain}: that chain waits for the chain of this job; leave {chain} out of the \
          blockers, or start a chain of its own for this job"
@@ -104,7 +106,7 @@ pub enum Error {
     BlockerCycle {
         /// The job that was to be created.
         job: JobId,
-        /// The chain that waits for it.
+        /// The blocker that waits for the chain of the new job.
         chain: ChainId,
     },
     /// A stored job has fewer blockers than its type declares.
@@ -113,12 +115,12 @@ pub enum Error {
          the blockers with which the job was created, or cancel the chain and start it again"
     )]
     BlockerMissing {
-        /// The place in the declaration, from zero.
+        /// The index in the declaration, from zero.
         index: usize,
         /// The declared entry type.
         expected: TypeName,
     },
-    /// The chain cannot be deleted while jobs of other chains wait for it or may have to read it.
+    /// The chain cannot be deleted while a job of another chain waits for it or may have to read its output.
     #[error("chain {} is a blocker of job {}{}; delete the dependent chains too, or let them end", .0[0].chain, .0[0].job, Others(.0.len() - 1))]
     BlockerReference(Vec<BlockerReference>),
     /// Only a pending job can be triggered.
@@ -126,9 +128,9 @@ pub enum Error {
         "job {job} is {status}; only a pending job can be triggered: let it run, or `retry` its chain if that is dead or cancelled"
     )]
     NotTriggerable {
-        /// The job.
+        /// The job that was to be triggered.
         job: JobId,
-        /// Its status.
+        /// The status of the job.
         status: JobStatus,
     },
     /// The chain has ended, so it can be neither completed nor cancelled.
@@ -136,9 +138,9 @@ pub enum Error {
         "chain {chain} is {status}, it cannot be changed any more; look at it with `get_chain`, or start another chain"
     )]
     ChainEnded {
-        /// The chain.
+        /// The chain that was to be changed.
         chain: ChainId,
-        /// How it ended.
+        /// The status with which it ended.
         status: JobStatus,
     },
     /// Only a dead or cancelled chain can be retried.
@@ -146,13 +148,13 @@ pub enum Error {
         "chain {chain} is {status}; only a dead or cancelled chain can be retried: wait for it if it is open, start another chain if it is completed"
     )]
     NotRetryable {
-        /// The chain.
+        /// The chain that was to be retried.
         chain: ChainId,
-        /// Its status.
+        /// The status of the chain.
         status: JobStatus,
     },
-    /// The store has lost the state of the chain's latest job, which something other than this library must have deleted. The
-    /// chain can only be deleted.
+    /// The store has lost the state of the chain's latest job; another program must have deleted it. The chain can only
+    /// be deleted.
     #[error(
         "chain {0} has lost the state of its latest job in the store, so it can neither run nor be changed; delete it"
     )]
@@ -167,74 +169,74 @@ pub enum Error {
         /// The open chain with the same type and key.
         holder: ChainId,
     },
-    /// The chain died; retry it to continue.
+    /// The chain that was waited for is dead; retry it to continue.
     #[error(
         "chain {chain} is dead{}; once that is mended, `retry` sends it on its way again",
         Because(last_error)
     )]
     ChainDead {
-        /// The chain.
+        /// The chain that was waited for.
         chain: ChainId,
-        /// The failure that it died of.
+        /// The failure of the last attempt.
         last_error: Option<AttemptError>,
     },
-    /// The chain was cancelled.
+    /// The chain that was waited for was cancelled.
     #[error("chain {0} was cancelled; `retry` sends it on its way again")]
     ChainCancelled(ChainId),
-    /// The chain did not end in time. It goes on.
+    /// The chain did not end within the timeout of the wait. It goes on.
     #[error("chain {chain} did not end within {timeout:?}{}; it goes on", Standing(latest.as_deref()))]
     WaitTimeout {
-        /// The chain.
+        /// The chain that was waited for.
         chain: ChainId,
-        /// How long was waited.
+        /// The timeout of the wait.
         timeout: Duration,
-        /// Its latest job when the wait was over, if the store answered.
+        /// The latest job of the chain when the wait ended; `None` if the store did not answer.
         latest: Option<Box<JobRecord>>,
     },
-    /// The attempt no longer holds its job: nothing that it writes can be committed.
+    /// The attempt has lost its job. Nothing that it wrote can be committed.
     #[error(
         "the attempt lost job {job}: {reason}; nothing that it wrote was committed, so return the error from the processor, \
          and the worker ends the attempt"
     )]
     LeaseLost {
-        /// The job.
+        /// The job that was lost.
         job: JobId,
-        /// Why.
+        /// Why it was lost.
         reason: AbortReason,
     },
-    /// One item of a batch was refused, so nothing was done for any of them.
+    /// One item of a batch was refused, so nothing was done for any item.
     #[error("item {index} of the batch, {id}, was refused, so nothing was done for any: {source}")]
     InBatch {
-        /// The place of the item in the batch, from zero.
+        /// The index of the item in the batch, from zero.
         index: usize,
-        /// The job, or the first job of the chain. For a chain that was to be started without an id of the caller's it is
-        /// one that the client chose.
+        /// The id of the job, or of the chain's first job. For a chain that was to be started without an id of the
+        /// caller's own, it is the id that the client chose.
         id: JobId,
-        /// Why.
+        /// Why the item was refused.
         #[source]
         source: Box<Error>,
     },
     /// The transaction can only be rolled back.
     #[error("the transaction cannot be used any more: {0}")]
     TransactionUnusable(TransactionFault),
-    /// The attempt has a transaction open, and a second one would wait for the locks of the first for ever.
+    /// The attempt has an open transaction. A second one would wait for the locks of the first for ever.
     #[error(
         "the attempt of job {job} has an open transaction, and a second one would wait for its locks: {}",
         if *.written { "the completion is written in it, so return it from the processor, or drop it to roll back" }
         else { "use the open one, or end it first with `rollback`" }
     )]
     TransactionOpen {
-        /// The job.
+        /// The job of the attempt.
         job: JobId,
-        /// Whether the completion of the attempt is written in the open transaction.
+        /// Whether the completion of the job is written in the open transaction.
         written: bool,
     },
-    /// Something was asked for that cannot be: a setting, a key, a name, a limit.
+    /// A value given by the caller is invalid: a setting, a key, a name, a limit.
     #[error("{what}: {problem}")]
     Invalid {
-        /// What was given.
+        /// The value that is invalid.
         what: &'static str,
-        /// What is wrong with it and what to do.
+        /// What is wrong with it, and what to do.
         problem: String,
     },
     /// Two processors of one worker are for the same job type.
@@ -243,10 +245,10 @@ pub enum Error {
     /// A worker has no processor.
     #[error("the worker has no processor: add at least one with `.process(..)`")]
     NoProcessor,
-    /// A page cursor that is not one, or belongs to another query.
+    /// The text is not a page cursor, or the cursor belongs to another query.
     #[error("the page cursor does not fit: {0}")]
     InvalidCursor(&'static str),
-    /// A value that a processor or middleware asks for was never provided.
+    /// A processor or middleware asked for a value that was not provided.
     #[error(
         "no `{wanted}` was provided: add it with `.provide(..)` on the worker or `insert` in a middleware{}",
         Provided(provided)
@@ -301,7 +303,7 @@ impl Error {
         }
     }
 
-    /// Whether trying again later may help.
+    /// Whether a later try may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::InBatch { source, .. } => source.is_transient(),
@@ -356,7 +358,7 @@ pub enum TransactionFault {
          back, or to a savepoint from before the request, and run it again"
     )]
     Failed,
-    /// It has ended without [`Transaction::commit`](crate::Transaction::commit) or
+    /// The transaction has ended without [`Transaction::commit`](crate::Transaction::commit) or
     /// [`Transaction::rollback`](crate::Transaction::rollback).
     #[error(
         "it has ended already: the store rolled it back because of an error (a full disk, `INSERT OR ROLLBACK`, \
@@ -375,10 +377,10 @@ pub struct BlockerReference {
     pub job: JobId,
 }
 
-/// What a state adapter fails with: the answer to "may I try again?", and the driver's error.
+/// The error of a state adapter: its kind says whether to try again, and its source is the driver's error.
 ///
-/// `{:?}` shows the messages of all sources, and not what their own `Debug` shows: a driver's has the row that the database
-/// refused, with all its columns.
+/// `{:?}` shows the messages of all sources and not their own `Debug` output: that of a driver may contain the row that
+/// the database refused, with all its columns.
 #[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct StateError {
@@ -387,35 +389,35 @@ pub struct StateError {
     source: Option<BoxError>,
 }
 
-/// What kind of failure it is, from the caller's point of view.
+/// The kind of a failure, from the point of view of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StateErrorKind {
-    /// The store cannot be reached or is overloaded; nothing is wrong with the request.
+    /// The store cannot be reached or is overloaded. Nothing is wrong with the request; try again.
     Transient,
-    /// The transaction collided with another one (deadlock, serialisation); run it again.
+    /// The transaction collided with another one (a deadlock, a serialisation failure). Run it again.
     Conflict,
-    /// The store refuses: wrong credentials, missing rights, wrong schema, a damaged or read-only database. A person must
-    /// act. Workers keep what they have to write until that person has.
+    /// The store refuses: wrong credentials, missing rights, a wrong schema, a damaged or read-only database. A person
+    /// must act. Workers keep the results that they have to write until the store accepts them.
     Misconfigured,
-    /// One row is not what it should be, or one value cannot be stored. Trying again does not help, and no other row is
-    /// concerned: the only kind after which a worker stops trying to write the end of an attempt.
+    /// One row is damaged, or one value cannot be stored. Trying again does not help, and no other row is affected.
+    /// This is the only kind after which a worker stops trying to write the result of an attempt.
     Corrupt,
-    /// The transaction has ended before: the store rolled it back because of an error, or a statement of the caller's
-    /// ended it. Nothing was written by the verb, and the transaction was not committed by it.
+    /// The transaction has ended before this call: the store rolled it back because of an error, or a statement of the
+    /// caller's ended it. The call has written and committed nothing.
     TransactionEnded,
 }
 
 impl StateErrorKind {
-    /// Whether the failure is that of one row or value, so that trying again cannot help. Everything else concerns the
-    /// store, and passes when the store answers again or a person has acted.
+    /// Whether the failure is about one row or value, so that trying again cannot help. Failures of all other kinds are
+    /// about the store, and end when the store answers again or a person has acted.
     pub const fn concerns_one_row(self) -> bool {
         matches!(self, Self::Corrupt)
     }
 }
 
 impl StateError {
-    /// A failure with a message that says what to do.
+    /// Makes an error. The message should say what to do.
     pub fn new(kind: StateErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -431,13 +433,13 @@ impl StateError {
         self
     }
 
-    /// What kind of failure it is.
+    /// The kind of the failure.
     pub const fn kind(&self) -> StateErrorKind {
         self.kind
     }
 }
 
-/// What a notify adapter fails with. `{:?}` shows the messages of all sources.
+/// The error of a notify adapter. `{:?}` shows the messages of all sources.
 #[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct NotifyError {
@@ -446,7 +448,7 @@ pub struct NotifyError {
 }
 
 impl NotifyError {
-    /// A failure with a message.
+    /// Makes an error.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -462,12 +464,12 @@ impl NotifyError {
     }
 }
 
-/// Why an attempt failed. Any error becomes one through `?`, and means: retry by policy.
+/// Why an attempt failed. `?` converts any error into one, which means: retry by policy.
 ///
-/// An [`Error`] that no retry can mend is a fatal one, and the job is dead at once: [`Error::BlockerCycle`],
-/// [`Error::BlockerMissing`], [`Error::TypeMismatch`] and [`Error::Unencodable`].
+/// An [`Error`] that no retry can fix makes the job dead at once: [`Error::BlockerCycle`], [`Error::BlockerMissing`],
+/// [`Error::TypeMismatch`] and [`Error::Unencodable`].
 ///
-/// It deliberately does not implement [`std::error::Error`]: that is what lets every error convert into it.
+/// This type does not implement [`std::error::Error`], because every error converts into it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -504,7 +506,7 @@ pub(crate) enum Verdict {
 }
 
 impl JobError {
-    /// The job is dead: no retry would help.
+    /// Makes the job dead: no retry would help.
     pub fn fatal(error: impl Into<BoxError>) -> Self {
         Self {
             verdict: Verdict::Fatal,
@@ -512,7 +514,7 @@ impl JobError {
         }
     }
 
-    /// Retry after a delay of the caller's choice. The attempt is spent.
+    /// Retries after the given delay. The attempt is spent.
     pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> Self {
         Self {
             verdict: Verdict::Retry(Schedule::After(delay)),
@@ -520,7 +522,7 @@ impl JobError {
         }
     }
 
-    /// Retry at a time of the caller's choice. The attempt is spent.
+    /// Retries at the given time. The attempt is spent.
     pub fn retry_at(time: impl Into<Timestamp>, error: impl Into<BoxError>) -> Self {
         Self {
             verdict: Verdict::Retry(Schedule::At(time.into())),
@@ -528,12 +530,12 @@ impl JobError {
         }
     }
 
-    /// Whether the job is dead after this.
+    /// Whether the job is dead after this error.
     pub fn is_fatal(&self) -> bool {
         self.verdict == Verdict::Fatal
     }
 
-    /// Why the attempt lost its job, if that is what happened.
+    /// Why the attempt lost its job, if this error says so.
     pub fn lease_lost(&self) -> Option<AbortReason> {
         match self.verdict {
             Verdict::LeaseLost(reason) => Some(reason),
@@ -541,12 +543,12 @@ impl JobError {
         }
     }
 
-    /// The error itself.
+    /// The error that failed the attempt.
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
     }
 
-    /// The whole source chain as text, as it is stored with the job: at most 10,000 characters.
+    /// The error with all its sources as text, as it is stored with the job: at most 10,000 characters.
     pub fn report(&self) -> String {
         shorten(cause_chain(&*self.source))
     }

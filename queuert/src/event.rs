@@ -1,4 +1,4 @@
-//! What happened, as one type: for the stream of events of a worker and for observability adapters.
+//! What happened, as one type: for the stream of events of a client and for observability adapters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::job::{JobRecord, TypeName};
 use crate::time::Timestamp;
 use crate::worker::AbortReason;
 
-/// Which job an event is about.
+/// The job that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobInfo {
-    /// The job.
+    /// The job's id.
     pub id: JobId,
-    /// Its type.
+    /// The job's type.
     pub type_name: TypeName,
-    /// Its chain.
+    /// The chain that the job belongs to.
     pub chain_id: ChainId,
-    /// The type of its chain.
+    /// The type of the chain's first job.
     pub chain_type: TypeName,
 }
 
@@ -57,23 +57,23 @@ impl JobInfo {
     }
 }
 
-/// Which attempt an event is about.
+/// The attempt that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AttemptInfo {
-    /// The job.
+    /// The job that the attempt runs.
     pub job: JobInfo,
     /// The number of the attempt, from one.
     pub attempt: u32,
-    /// Who runs it.
+    /// The set of workers that runs the attempt.
     pub worker: WorkerId,
-    /// The trace context that was stored with the job.
+    /// The W3C trace context that was stored with the job.
     pub trace_context: Option<String>,
-    /// When the job was created.
+    /// When the job was created, by the store's clock.
     pub created_at: Timestamp,
-    /// When the attempt could have begun at the earliest.
+    /// The time from which the attempt was due, by the store's clock.
     pub scheduled_at: Timestamp,
-    /// When it was claimed.
+    /// When the job was claimed for this attempt, by the store's clock.
     pub started_at: Timestamp,
 }
 
@@ -81,242 +81,245 @@ pub struct AttemptInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttemptOutcome {
-    /// It finished its chain.
+    /// The attempt finished its chain.
     Finished,
-    /// It continued its chain with a job of this type.
+    /// The attempt continued its chain with another job.
     Continued {
-        /// The next job.
+        /// The id of the next job.
         next: JobId,
-        /// Its type.
+        /// The type of the next job.
         next_type: TypeName,
     },
-    /// It failed, and the job is retried.
+    /// The attempt failed, and the job will be retried.
     Failed {
-        /// What with.
+        /// The error with all its sources, as it is stored with the job.
         error: String,
-        /// How long until the retry, where the library chose it.
+        /// The backoff before the retry; `None` if the processor chose the time.
         retry_in: Option<Duration>,
     },
-    /// It failed, and the job is dead.
+    /// The attempt failed, and the job is dead.
     Died {
-        /// What with.
+        /// The error with all its sources, as it is stored with the job.
         error: String,
     },
-    /// It asked to run again later, at no cost.
+    /// The processor snoozed: the job runs again later, and no attempt is spent.
     Snoozed,
-    /// It lost its job.
+    /// The attempt lost its job, for this reason.
     Aborted(AbortReason),
 }
 
 /// Something that happened.
 ///
-/// Events that claim a write are emitted after its commit, and dropped with a rollback.
+/// An event about a write is emitted after the write has committed, and dropped if it is rolled back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Workers started.
+    /// A set of workers started.
     WorkerStarted {
-        /// Who.
+        /// The set of workers.
         worker: WorkerId,
-        /// How many they are, each with one job at a time.
+        /// The number of workers in the set; each runs one job at a time.
         concurrency: usize,
     },
-    /// The store fails; the worker retries until it answers.
+    /// The store fails; the workers retry until it answers.
     WorkerDegraded {
-        /// Who.
+        /// The set of workers.
         worker: WorkerId,
-        /// What the store said.
+        /// The store's error with all its sources.
         error: Arc<str>,
     },
     /// The store answers again.
     WorkerRecovered {
-        /// Who.
+        /// The set of workers.
         worker: WorkerId,
     },
-    /// Stop was asked for.
+    /// `stop` was called.
     WorkerStopping {
-        /// Who.
+        /// The set of workers.
         worker: WorkerId,
     },
-    /// Nothing runs any more.
+    /// The workers have stopped: no attempt runs any more.
     WorkerStopped {
-        /// Who.
+        /// The set of workers.
         worker: WorkerId,
     },
     /// A chain was started.
     ChainCreated {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// Its type.
+        /// The type of the chain's first job.
         type_name: TypeName,
     },
-    /// A chain was not started because one with its key was there.
+    /// A start found an existing chain with its deduplication key, and started none.
     ChainDeduplicated {
-        /// The chain that was there.
+        /// The id of the existing chain.
         chain: ChainId,
-        /// Its type.
+        /// The type of the chain's first job.
         type_name: TypeName,
     },
     /// A chain completed.
     ChainCompleted {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// Its type.
+        /// The type of the chain's first job.
         type_name: TypeName,
-        /// How long it took from its start, where that is known: its first job, or an id that the library made, tells.
+        /// The time from the chain's start to its end; `None` if the start is not known, because the chain has several
+        /// jobs and an id of the caller's own.
         duration: Option<Duration>,
     },
     /// A chain died.
     ChainDead {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// Its type.
+        /// The type of the chain's first job.
         type_name: TypeName,
-        /// How long it took from its start, where that is known: its first job, or an id that the library made, tells.
+        /// The time from the chain's start to its end; `None` if the start is not known, because the chain has several
+        /// jobs and an id of the caller's own.
         duration: Option<Duration>,
     },
     /// A chain was cancelled.
     ChainCancelled {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// Its type.
+        /// The type of the chain's first job.
         type_name: TypeName,
-        /// How long it took from its start, where that is known: its first job, or an id that the library made, tells.
+        /// The time from the chain's start to its end; `None` if the start is not known, because the chain has several
+        /// jobs and an id of the caller's own.
         duration: Option<Duration>,
     },
-    /// A dead or cancelled chain was sent on its way again.
+    /// A dead or cancelled chain was retried.
     ChainRetried {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// Its type.
+        /// The type of the chain's first job.
         type_name: TypeName,
     },
     /// A chain was deleted.
     ChainDeleted {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// Its type.
+        /// The type of the chain's first job.
         type_name: TypeName,
     },
     /// A job was created.
     JobCreated(JobInfo),
-    /// A job waits for other chains.
+    /// A job was created that waits for other chains.
     JobBlocked(JobInfo),
-    /// The last blocker of a job completed.
+    /// A job became pending, because the last of its blockers completed.
     JobUnblocked {
-        /// The job.
+        /// The job's id.
         job: JobId,
-        /// Its chain.
+        /// The chain that the job belongs to.
         chain: ChainId,
-        /// Its type.
+        /// The job's type.
         type_name: TypeName,
     },
-    /// A job was made due now.
+    /// A pending job was made due now by a trigger.
     JobTriggered(JobInfo),
     /// A job was completed, by an attempt or from outside.
     JobCompleted {
         /// The job.
         job: JobInfo,
-        /// Who completed it; `None` from outside.
+        /// The set of workers that completed it; `None` if it was completed from outside.
         worker: Option<WorkerId>,
-        /// Whether the chain goes on.
+        /// Whether the chain continues with another job.
         continued: bool,
-        /// How long the job took from its creation, where that is known.
+        /// The time from the creation of the job to its end, where it is known.
         duration: Option<Duration>,
     },
     /// A job died.
     JobDead {
         /// The job.
         job: JobInfo,
-        /// What of.
+        /// The error with all its sources, as it is stored with the job.
         error: String,
-        /// How long the job took from its creation, where that is known.
+        /// The time from the creation of the job to its end, where it is known.
         duration: Option<Duration>,
     },
     /// A job was cancelled, and its chain with it.
     JobCancelled(JobInfo),
-    /// The lease of a job was taken back, because it had expired or its owner had died.
+    /// The reaper took a job back from an attempt, because its lease had expired or its process had died.
     JobReaped {
         /// The job.
         job: JobInfo,
-        /// Who had it.
+        /// The set of workers that had the job.
         owner: WorkerId,
-        /// Until when the lease would have lasted.
+        /// When the lease expired or would have expired, by the store's clock.
         expired_at: Timestamp,
-        /// Why it was taken.
+        /// Why the job was taken back.
         cause: ReapCause,
-        /// Who took it.
+        /// The set of workers whose reaper took the job back.
         worker: WorkerId,
     },
     /// An attempt began.
     AttemptStarted(Arc<AttemptInfo>),
-    /// An attempt ran longer than it may, by its type's timeout or that of a middleware. It fails, and ends.
+    /// An attempt ran longer than its timeout, that of its type or of a middleware. The attempt fails.
     AttemptTimedOut {
-        /// Which.
+        /// The attempt.
         attempt: Arc<AttemptInfo>,
-        /// How long it may run.
+        /// The timeout.
         timeout: Duration,
     },
     /// An attempt ended.
     AttemptEnded {
-        /// Which.
+        /// The attempt.
         attempt: Arc<AttemptInfo>,
-        /// How.
+        /// How it ended.
         outcome: AttemptOutcome,
         /// How long it ran, by the process's clock.
         duration: Duration,
     },
-    /// A lease was extended.
+    /// A lease was renewed.
     LeaseRenewed {
-        /// Which attempt's.
+        /// The attempt that has the lease.
         attempt: Arc<AttemptInfo>,
-        /// Until when.
+        /// When the lease expires now, by the store's clock.
         until: Timestamp,
     },
-    /// An attempt lost its lease while it ran.
+    /// A running attempt lost its lease.
     LeaseLost {
-        /// Which.
+        /// The attempt.
         attempt: Arc<AttemptInfo>,
-        /// Why.
+        /// Why the lease was lost.
         reason: AbortReason,
     },
     /// A call to the store failed.
     StateFailed {
-        /// Which verb.
+        /// The verb of the state adapter.
         operation: &'static str,
-        /// What it said.
+        /// The store's error with all its sources.
         error: Arc<str>,
     },
-    /// The upkeep of the store found something that a person should know. It is told once, not at every look.
+    /// The store's upkeep found something that a person should know. It is reported once.
     MaintenanceFinding {
-        /// Whose upkeep it was.
+        /// The set of workers that ran the upkeep.
         worker: WorkerId,
-        /// What it found, and what to do about it.
+        /// What was found, and what to do about it.
         finding: Arc<str>,
     },
-    /// Something that is likely a mistake of the program's, and what to do about it. It is told once, not every time.
+    /// The program most likely contains a mistake. It is reported once.
     Advice {
-        /// What was seen, and what to do.
+        /// What was observed, and what to do about it.
         advice: Arc<str>,
     },
     /// A call to the notify adapter failed.
     NotifyFailed {
-        /// Which operation.
+        /// The operation: `announce` or `listen`, for example.
         operation: &'static str,
-        /// What it said.
+        /// The adapter's error with all its sources.
         error: Arc<str>,
     },
-    /// How much waits to be run, of the types that a worker has processors for. Looked at only if the observability
-    /// adapter [asks for it](crate::adapter::ObservabilityAdapter::sample_queues_every).
+    /// The number of jobs that are ready to run, for the types that a set of workers processes. Sampled only if the
+    /// observability adapter [asks for it](crate::adapter::ObservabilityAdapter::sample_queues_every).
     QueuesSampled {
-        /// Who looked.
+        /// The set of workers that took the sample.
         worker: WorkerId,
-        /// What was found, one for each type.
+        /// One sample for each type.
         samples: Vec<QueueSample>,
     },
-    /// The observability adapter was too slow, and was not told of some events. Only it hears of this.
+    /// The observability adapter was too slow and missed events. Only that adapter gets this event.
     EventsMissed {
-        /// How many.
+        /// The number of missed events.
         count: u64,
     },
 }

@@ -1,6 +1,6 @@
-//! Hands events to the observability adapter, to the `tracing` subscriber and to whoever listens to the stream.
+//! Passes events to the observability adapter, to the `tracing` subscriber and to the readers of the stream.
 //!
-//! The writes that events tell of are committed, so nothing here may fail, block or panic into the caller.
+//! The writes that events report are committed, so nothing here may fail, block or panic into the caller.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ pub(crate) struct EventHub {
     adapter: Option<Arc<dyn ObservabilityAdapter>>,
     queue: Option<Queue>,
     stream: broadcast::Sender<Event>,
-    /// How many read the stream. The channel knows too, behind a lock, and every job asks.
+    /// The number of readers of the stream. The channel knows it too, behind a lock, but every job asks for it.
     readers: Arc<AtomicUsize>,
     /// Which lines of `tracing` are written.
     limit: Arc<LogLimit>,
@@ -52,12 +52,12 @@ impl EventHub {
         }
     }
 
-    /// Whether anybody would hear of something out of the ordinary: if not, events need not even be made.
+    /// Whether rare events have a receiver: if not, they need not even be made.
     pub(crate) fn is_listened_to(&self) -> bool {
         self.has_listener() || event_log::is_on()
     }
 
-    /// Whether anybody would hear of what happens all the time.
+    /// Whether frequent events have a receiver.
     pub(crate) fn is_followed(&self) -> bool {
         self.has_listener() || event_log::is_detailed()
     }
@@ -89,14 +89,14 @@ impl EventHub {
         }
     }
 
-    /// Makes and emits an event that is out of the ordinary, if anybody listens.
+    /// Makes and emits a rare event, if it has a receiver.
     pub(crate) fn emit_with(&self, event: impl FnOnce() -> Event) {
         if self.is_listened_to() {
             self.emit(event());
         }
     }
 
-    /// Makes and emits an event that happens all the time, if anybody follows.
+    /// Makes and emits a frequent event, if it has a receiver.
     pub(crate) fn emit_often(&self, event: impl FnOnce() -> Event) {
         if self.is_followed() {
             self.emit(event());
@@ -244,8 +244,8 @@ impl Drop for EventStream {
 }
 
 impl EventStream {
-    /// The next event; `None` when the client and all its workers have gone. A reader that is far behind misses the
-    /// oldest ones, see [`missed`](Self::missed); it never keeps anybody waiting.
+    /// The next event; `None` when the client and all its workers are gone. A reader that is far behind misses the
+    /// oldest events, see [`missed`](Self::missed); it never delays the client or its workers.
     ///
     /// # Cancel safety
     ///
@@ -260,7 +260,7 @@ impl EventStream {
         }
     }
 
-    /// The next event if there is one already.
+    /// The next event, if one is available now.
     pub fn try_next(&mut self) -> Option<Event> {
         loop {
             match self.events.try_recv() {
@@ -271,7 +271,7 @@ impl EventStream {
         }
     }
 
-    /// How many events were missed because this reader was too slow.
+    /// The number of events that this reader missed because it was too slow.
     pub fn missed(&self) -> u64 {
         self.missed
     }

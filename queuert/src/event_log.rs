@@ -25,7 +25,7 @@ pub(crate) fn is_detailed() -> bool {
 
 /// The span of an attempt: the processor's own lines carry its fields, and so does the line that says how it ended.
 ///
-/// A subscriber is code of somebody else's: its panics do not reach the worker.
+/// A subscriber is code of the application: its panics do not reach the worker.
 #[derive(Debug)]
 pub(crate) struct LogSpan(Span);
 

@@ -22,7 +22,7 @@ pub struct GraphType {
     pub entry: bool,
     /// The names of the job types that it may continue with.
     pub continues: Vec<&'static str>,
-    /// The type that it finishes its chain with, as written.
+    /// The type with which it finishes its chain, as written in the source; `None` if it cannot finish one.
     pub output: Option<&'static str>,
     /// The blockers that it waits for.
     pub blockers: GraphBlockers,
@@ -31,11 +31,11 @@ pub struct GraphType {
 /// The blockers of a job type: the names of the entry types of the chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GraphBlockers {
-    /// None.
+    /// No blockers.
     None,
-    /// Exactly these, in this order.
+    /// Exactly these chains, in this order.
     Each(Vec<&'static str>),
-    /// Any number of this one.
+    /// Any number of chains of this entry type.
     Any(&'static str),
 }
 

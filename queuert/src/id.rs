@@ -70,7 +70,7 @@ macro_rules! uuid_newtype {
 }
 
 uuid_newtype! {
-    /// Identifies a job. Made by the library (a UUIDv7, so ids sort by creation) or supplied by the caller.
+    /// Identifies a job. The library makes one (a UUIDv7, so ids sort by creation), or the caller supplies it.
     JobId
 }
 
@@ -80,9 +80,10 @@ uuid_newtype! {
 }
 
 uuid_newtype! {
-    /// Makes old leases useless: every write of an attempt names the fence under which the job was claimed.
+    /// Identifies a claim: every write of an attempt names the fence under which its job was claimed, and the store
+    /// refuses an old one.
     ///
-    /// The claiming process makes a new one for each claim, so no value is ever used twice for a job, whatever the
+    /// The claiming process makes a new fence for each claim, so no value is ever used twice for a job, whatever the
     /// store forgets in a crash and however often an operator resets the attempt counter.
     Fence
 }
@@ -101,7 +102,7 @@ impl ChainId {
 }
 
 impl JobId {
-    /// The chain that this job starts, if it is a first job.
+    /// The chain that this job starts, if it is the first job of a chain.
     pub const fn as_chain(&self) -> ChainId {
         ChainId(self.0)
     }
@@ -198,7 +199,7 @@ impl Entropy {
         })
     }
 
-    /// A duration that deviates by at most `spread`, as a share of it. One that nobody lives to see stays as it is.
+    /// A duration that deviates by at most `spread`, as a share of it. A duration too long to be represented stays as it is.
     pub(crate) fn jittered(&self, duration: Duration, spread: f64) -> Duration {
         let seconds = duration.as_secs_f64() * self.jitter(spread);
         Duration::try_from_secs_f64(seconds).unwrap_or(duration)

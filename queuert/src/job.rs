@@ -96,22 +96,22 @@ impl fmt::Debug for TypeName {
     }
 }
 
-/// Where a job stands.
+/// The status of a job.
 ///
 /// A chain has the status of its latest job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobStatus {
-    /// Waits for other chains.
+    /// The job waits for other chains.
     Blocked,
-    /// Waits for its time or for a free worker.
+    /// The job waits for its due time, or for a worker.
     Pending,
-    /// An attempt holds its lease.
+    /// An attempt has the lease of the job.
     Running,
-    /// Ended by its processor or from outside.
+    /// The job was ended by its processor or from outside.
     Completed,
-    /// Will not be retried by itself: attempts exhausted, a fatal error, or an input that nobody can read.
+    /// The job is not retried by itself: its attempts are exhausted, its error was fatal, or its input cannot be read.
     Dead,
-    /// Ended by an operator.
+    /// The chain was cancelled.
     Cancelled,
 }
 
@@ -126,12 +126,12 @@ impl JobStatus {
         Self::Cancelled,
     ];
 
-    /// Whether something may still happen by itself: blocked, pending or running.
+    /// Whether the job may still change by itself: blocked, pending or running.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Blocked | Self::Pending | Self::Running)
     }
 
-    /// Whether an operator may retry it: dead or cancelled.
+    /// Whether [`Client::retry`](crate::Client::retry) accepts it: dead or cancelled.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Dead | Self::Cancelled)
     }
@@ -155,25 +155,25 @@ impl fmt::Display for JobStatus {
     }
 }
 
-/// The right of one attempt to write a job's result until a time.
+/// The right of one attempt to write the result of its job until a given time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Who holds it.
+    /// The set of workers that has the lease.
     pub owner: WorkerId,
-    /// When the reaper may take it, by the store's clock.
+    /// When the lease expires, by the store's clock; the reaper may take the job back then.
     pub until: Timestamp,
-    /// What the writes of the attempt must name.
+    /// The value that every write of the attempt must name.
     pub fence: Fence,
 }
 
-/// How an attempt failed.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptError {
-    /// Which attempt.
+    /// The number of the attempt, from one.
     pub attempt: u32,
-    /// When, by the store's clock.
+    /// When it failed, by the store's clock.
     pub at: Timestamp,
-    /// The whole source chain as text.
+    /// The error with all its sources, as text.
     pub message: String,
 }
 
@@ -188,44 +188,45 @@ pub struct JobRecord {
     pub chain_id: ChainId,
     /// The type of the chain's first job.
     pub chain_type: TypeName,
-    /// Its place in the chain, from zero.
+    /// The position of the job in its chain, from zero.
     pub chain_index: u32,
     /// The input.
     pub input: Payload,
-    /// The chain's output if this job finished it.
+    /// The output of the chain, if this job finished it.
     pub output: Option<Payload>,
-    /// Where it stands.
+    /// The status of the job.
     pub status: JobStatus,
-    /// Larger goes first; see [`rank`](crate::adapter::rank).
+    /// The priority; jobs with a larger one go first. See [`rank`](crate::adapter::rank).
     pub priority: i16,
-    /// Attempts begun since it was created or last retried by an operator, without those that were given back.
+    /// The number of attempts since the job was created or last retried by an operator. Attempts that ended with a
+    /// snooze or a graceful stop are not counted.
     pub attempt: u32,
-    /// Claims ever made, which nothing resets.
+    /// The number of claims since the job was created. It is never reset.
     pub claims: u32,
-    /// Attempts after which it is dead, where the starter chose a number.
+    /// The number of attempts after which the job is dead, if the caller chose one when creating it.
     pub max_attempts: Option<u32>,
-    /// When it was created.
+    /// When the job was created, by the store's clock.
     pub created_at: Timestamp,
-    /// The earliest time for the next attempt. It decides the place in line too, unless the job was taken back from a process
-    /// that died: then it keeps the place that it had.
+    /// The earliest time for the next attempt. It also decides the place in line, except for a job that was taken back
+    /// from a dead process: that job keeps the place that it had.
     pub scheduled_at: Timestamp,
-    /// When the latest attempt was claimed.
+    /// When the latest attempt was claimed, by the store's clock.
     pub started_at: Option<Timestamp>,
-    /// When it was completed, died or was cancelled.
+    /// When the job completed, died or was cancelled, by the store's clock.
     pub ended_at: Option<Timestamp>,
-    /// Who completed it; `None` from outside.
+    /// The set of workers that completed the job; `None` if it was completed from outside.
     pub completed_by: Option<WorkerId>,
-    /// The latest failure; wiped by completion, kept by an operator's retry.
+    /// The latest failure. A completion removes it; a retry by an operator keeps it.
     pub last_error: Option<AttemptError>,
-    /// Set exactly while it runs.
+    /// The lease; set exactly while the job is running.
     pub lease: Option<Lease>,
-    /// The key under which its chain was started; first jobs only.
+    /// The deduplication key with which the chain was started; set on first jobs only.
     pub deduplication_key: Option<String>,
-    /// W3C trace context of whoever created it.
+    /// The W3C trace context of the caller or attempt that created the job.
     pub trace_context: Option<String>,
-    /// Which columns of the stored row cannot be read, and why: the row was damaged or changed by hand. `None` for a sound
-    /// row. The fields for such columns have neutral values. A worker does not run the job: the job is dead with an error
-    /// that repeats this text. Mend the row and retry the chain, or delete the chain.
+    /// The columns of the stored row that cannot be read, and why: the row was damaged or changed by hand. `None` if
+    /// the row can be read. The fields for such columns have neutral values. A worker does not run the job: it makes
+    /// the job dead with an error that repeats this text. Mend the row and retry the chain, or delete the chain.
     pub unreadable: Option<String>,
 }
 

@@ -20,14 +20,14 @@ use crate::worker::RawAttempt;
 // supertraits: the compiler reports each supertrait that is missing, in serde's words and once per use, before it
 // reports ours.
 
-/// What the input of a job must be able to do. Implemented for every type that can.
+/// The traits that the input of a job must implement. Implemented for every type that has them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the input of a job",
     label = "this input cannot be stored and read back",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`; it must also own its data and be `Send + Sync`"
 )]
 pub trait JobInput: Sized + Send + Sync + 'static {
-    /// Writes the input as it is stored. For queuert itself: [`Payload::encode`] is the same for everyone.
+    /// Encodes the input for the store. For queuert itself; [`Payload::encode`] does the same.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ pub trait JobInput: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     fn encode(&self) -> Result<Payload, PayloadError>;
 
-    /// Reads a stored input. For queuert itself: [`Payload::decode`] is the same for everyone.
+    /// Decodes a stored input. For queuert itself; [`Payload::decode`] does the same.
     ///
     /// # Errors
     ///
@@ -55,14 +55,14 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobInput for T {
     }
 }
 
-/// What the output of a chain must be able to do. Implemented for every type that can.
+/// The traits that the output of a chain must implement. Implemented for every type that has them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the output of a job",
     label = "this output cannot be stored and read back",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`; it must also own its data and be `Send + Sync`"
 )]
 pub trait JobOutput: Sized + Send + Sync + 'static {
-    /// Writes the output as it is stored. For queuert itself: [`Payload::encode`] is the same for everyone.
+    /// Encodes the output for the store. For queuert itself; [`Payload::encode`] does the same.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ pub trait JobOutput: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     fn encode(&self) -> Result<Payload, PayloadError>;
 
-    /// Reads a stored output. For queuert itself: [`Payload::decode`] is the same for everyone.
+    /// Decodes a stored output. For queuert itself; [`Payload::decode`] does the same.
     ///
     /// # Errors
     ///
@@ -104,10 +104,10 @@ pub trait JobType: JobInput {
     /// The stable name under which jobs of this type are stored.
     const NAME: &'static str;
 
-    /// What holds for jobs of this type unless the worker or the starter says otherwise.
+    /// The settings for jobs of this type, unless the worker or the caller overrides them.
     const DEFAULTS: JobDefaults;
 
-    /// This job, waiting for the given chains: hand the result to `client.start(..)` or `job.continue_with(..)`.
+    /// This job with the given chains as blockers: pass the result to `client.start(..)` or `job.continue_with(..)`.
     ///
     /// Takes a handle, a tuple of handles, or any number of them as an array, a slice or a `Vec`, as declared in
     /// `#[job(blockers = ..)]`.
@@ -154,10 +154,10 @@ pub trait JobTypes: Sized + 'static {
     note = "pass the input struct itself: not a reference to it, and not the variant of the enum that wraps it"
 )]
 pub trait Entry: JobType {
-    /// What a chain that starts with this job gives: the type that all its ends share, or an enum of them.
+    /// The output of a chain that starts with this job: the type that all its ends share, or an enum of them.
     type Output: Send + 'static;
 
-    /// Reads the output that a job of type `finished_by` wrote.
+    /// Decodes the output that a job of type `finished_by` wrote.
     ///
     /// # Errors
     ///
@@ -196,8 +196,7 @@ pub trait Unblocked {}
 
 /// The blockers that a `J` waits for: [`One`](crate::One), a tuple of entry types or [`Many`](crate::Many).
 ///
-/// Implemented by what is given, not by the job that it is given to: the compiler then names both, where it would
-/// otherwise only say that two types differ.
+/// The trait is implemented by the blockers and not by the job, so that the message of the compiler names both types.
 #[diagnostic::on_unimplemented(
     message = "`{J}` does not wait for `{Self}`",
     label = "not the blockers that `{J}` declares",

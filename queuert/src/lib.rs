@@ -41,29 +41,30 @@
 //! # Ok(()) }
 //! ```
 //!
-//! This crate has the types, the client, the workers and a store in memory, for tests. For work that lasts add the crate of
-//! your database: `queuert-sqlite` or `queuert-postgres`. Each exports `Attempt`, `JobResult` and `Client` with its store
-//! filled in, so that your signatures carry no extra type parameter.
+//! This crate has the types, the client, the workers and a store in memory, for tests. For durable jobs add the crate
+//! of your database: `queuert-sqlite` or `queuert-postgres`. Each exports `Attempt`, `JobResult` and `Client` with its
+//! store filled in, so that your signatures need no extra type parameter.
 //!
 //! # Concepts
 //!
 //! - A **job** is a unit of work of one **job type**, with typed input. A **chain** is the jobs that follow one another
-//!   from an **entry**; its id is its first job's. A job *finishes* its chain with a typed output or *continues* it with
-//!   the next typed job. A job may wait for other chains, its **blockers**, and read their outputs. Derive [`JobTypes`]
-//!   on an enum to declare all of that.
-//! - The [`Client`] starts, reads, waits for and changes chains, inside the caller's own transaction wherever it writes.
-//! - [Workers](WorkerBuilder) run jobs in this process. An [`Attempt`] holds a **lease**; when it loses it, its
-//!   [signal](AbortSignal) fires and nothing that it writes can be committed.
-//! - [Middlewares](Middleware) wrap attempts; [`middleware`] has some that are ready to use.
-//! - [Events](Event) tell what happened. Whoever installs a `tracing` subscriber sees them as structured lines, and a
-//!   span per attempt.
-//! - Three seams, in [`adapter`]: where jobs are kept, what carries hints, who is told. [`memory`] has adapters that
-//!   need nothing.
+//!   from an **entry**; its id is that of its first job. A job *finishes* its chain with a typed output or *continues*
+//!   it with the next typed job. A job may wait for other chains, its **blockers**, and read their outputs. Derive
+//!   [`JobTypes`] on an enum to declare all of that.
+//! - The [`Client`] starts, reads, waits for and changes chains, inside the caller's own transaction wherever it
+//!   writes.
+//! - [Workers](WorkerBuilder) run jobs in this process. An [`Attempt`] has a **lease**. When it loses the lease, its
+//!   [signal](AbortSignal) fires, and nothing that it writes can be committed.
+//! - [Middlewares](Middleware) wrap attempts; [`middleware`] has ready-made ones.
+//! - [Events](Event) report what happened. A `tracing` subscriber sees them as structured lines, and a span per
+//!   attempt.
+//! - Adapters implement three interfaces, in [`adapter`]: the store of jobs, the wake-ups between processes, and
+//!   observability. [`memory`] has adapters that need no database.
 //! - [`testing`] is for your own tests.
 //!
 //! # Both ends in one transaction
 //!
-//! What starts a chain, and what ends a job, commits with your own writes or not at all.
+//! The start of a chain and the completion of a job commit together with your own writes, or not at all.
 //!
 //! ```
 //! use queuert::memory::{Attempt, JobResult, MemoryState};
@@ -91,23 +92,25 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Client::begin`] and [`Client::transaction`] open one, [`Client::adopt`] takes one that another library commits,
-//! [`Attempt::begin`] is the processor's, [`Attempt::prepare`] a short one before slow work.
+//! [`Client::begin`] and [`Client::transaction`] open a transaction, [`Client::adopt`] takes one that another library
+//! commits, [`Attempt::begin`] opens the transaction of a processor, and [`Attempt::prepare`] runs a short one before
+//! slow work.
 //!
 //! # When something goes wrong
 //!
-//! Any error through `?`, a panic, a timeout and a failed commit are failed attempts: stored, counted, and retried with
-//! backoff by the [`RetryPolicy`]; after the last one the job is dead, until [`Client::retry`]. [`JobError`] chooses
-//! otherwise, [`Attempt::snooze`] costs nothing. A process that dies gives its jobs back when their [leases](LeaseSettings)
-//! expire. An attempt that lost its job gets [`Error::LeaseLost`] and cannot commit. Workers outlive outages of the store;
-//! [`Workers::health`] and [`Event`]s tell of them.
+//! An error through `?`, a panic, a timeout and a failed commit are failed attempts: stored, counted, and retried with
+//! a backoff by the [`RetryPolicy`]. After the last attempt the job is dead, until [`Client::retry`]. A [`JobError`]
+//! can choose otherwise; [`Attempt::snooze`] spends no attempt. The jobs of a process that dies run again when their
+//! [leases](LeaseSettings) expire, or sooner where the store knows of the death. An attempt that lost its job gets
+//! [`Error::LeaseLost`] and cannot commit. Workers survive outages of the store; [`Workers::health`] and [`Event`]s
+//! report them.
 //!
-//! Effects outside the store happen at least once: pass [`Attempt::id`] on as idempotency key.
+//! Effects outside the store happen at least once: use [`Attempt::id`] as idempotency key.
 //!
 //! # Reading an error
 //!
-//! Every [`Error`] says what to do, in `{}` and in `{:?}`. [`Error::State`] carries the store's own, with a
-//! [kind](StateErrorKind) that tells whether to try again.
+//! Every [`Error`] says what to do, in `{}` and in `{:?}`. [`Error::State`] contains the store's own error, with a
+//! [kind](StateErrorKind) that says whether to try again.
 //!
 //! # Features
 //!
@@ -120,7 +123,7 @@
 //!
 //! # Where next
 //!
-//! [`JobTypes`](macro@JobTypes) lists what can be declared, [`WorkerBuilder`] what can be set, [`Step`] and
+//! [`JobTypes`](macro@JobTypes) lists what can be declared, [`WorkerBuilder`] what can be configured, [`Step`] and
 //! [`request::Request`] how a job is started, [`Deduplication`] how it is started once, [`testing`] how it is tested,
 //! [`adapter`] what a store must do. The repository has a book, from getting started to internals.
 

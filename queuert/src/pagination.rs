@@ -11,26 +11,27 @@ use crate::error::Error;
 use crate::id::JobId;
 use crate::time::Timestamp;
 
-/// A page of a listing.
+/// A page of a list.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
     /// The rows.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` if this is the last one. A program that goes on later, from where it stopped,
-    /// needs a cursor behind the last page too, and [`follow`](crate::request::Request::follow) gives it one.
+    /// Where the next page begins; `None` if this is the last page. A program that continues later from where it
+    /// stopped needs a cursor after the last page too, and gets one from [`follow`](crate::request::Request::follow).
     pub next: Option<Cursor>,
 }
 
 /// A page of a list that is [followed](crate::request::Request::follow).
 #[derive(Clone, Debug)]
 pub struct FollowedPage<T> {
-    /// The rows, in the order of their creation. None if there is nothing new before the watermark.
+    /// The rows, in the order of their creation. Empty if there is nothing new before the watermark.
     pub items: Vec<T>,
-    /// Where the next page begins, also behind an empty one. Store it once the rows are dealt with, and go on from it.
+    /// Where the next page begins, also after an empty page. Store it once the rows are handled, and continue from it.
     pub next: Cursor,
-    /// No more rows can appear that were created before this time; this page, and those after it up to an empty one, have them
-    /// all. Where transactions write at the same time (Postgres, memory), a watermark that stays behind the store's clock tells of
-    /// one that has written and is still open. On SQLite it is just behind the newest job.
+    /// No more rows can appear that were created before this time; this page, and the following ones up to an empty
+    /// one, contain all of them. Where transactions write at the same time (Postgres, memory), a watermark that stays
+    /// behind the store's clock means that a transaction has written and is still open. On SQLite it is just behind the
+    /// newest job.
     pub watermark: Timestamp,
 }
 
@@ -122,16 +123,18 @@ impl<T> Page<T> {
     }
 }
 
-/// Where the next page begins. Opaque text outside; bound to the filters and the order of its query.
+/// Where the next page begins. As text it is opaque; it belongs to the filters and the order of its query.
 ///
-/// It holds the place of the last row by value, so rows that are created or deleted between two pages do not shift them: no
-/// row is given twice, and every row that was there when the first page was read, and is not deleted, is given once.
+/// It contains the position of the last row by value, so rows that are created or deleted between two pages do not
+/// shift them: no row is returned twice, and every row that existed when the first page was read, and is not deleted,
+/// is returned once.
 ///
-/// New rows are another matter. Newest first, they lie before the first page. Oldest first, most of them lie behind the
-/// cursor, but not all: rows are sorted by the time at which they were created, and become visible when their transaction
-/// commits. A row of a transaction that commits late lies before a cursor that has passed its time, and no later page has it.
-/// A program that is to miss nothing [follows](crate::request::Request::follow) the list: its cursor never passes a time at
-/// which an open transaction may have created something.
+/// New rows may be missed. In the order newest first, they lie before the first page. In the order oldest first, most
+/// of them lie after the cursor, but not all: rows are sorted by the time at which they were created, and become
+/// visible when their transaction commits. A row of a transaction that commits late lies before a cursor that has
+/// passed its time, and no later page has it. A program that must miss nothing
+/// [follows](crate::request::Request::follow) the list: the cursor of a follower never passes a time at which an open
+/// transaction may have created a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     fingerprint: u64,

@@ -1,6 +1,6 @@
-//! The requests that a [`Client`](crate::Client) makes: values that are awaited, or run inside a transaction.
+//! The requests of a [`Client`](crate::Client): values that are awaited, or run inside a transaction.
 //!
-//! You rarely name these types; they are what `client.start(..)`, `client.list_chains()` and the like return.
+//! You rarely name these types: `client.start(..)`, `client.list_chains()` and similar calls return them.
 
 pub use crate::client::{
     Cancel, CancelMany, Delete, Follow, GetBlockers, GetChain, GetChainRecord, GetJob, GetJobRecord, ListBlockedJobs,

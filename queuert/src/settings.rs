@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How failed attempts are retried: exponential backoff with jitter, and an end.
+/// How failed attempts are retried: exponential backoff with jitter, up to a number of attempts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -15,15 +15,15 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// Attempts after which the job is dead. Default 25.
+    /// The number of attempts after which the job is dead. Default: 25.
     pub max_attempts: u32,
-    /// The delay after the first failure. Default 10 seconds.
+    /// The delay after the first failure. Default: 10 seconds.
     pub initial: Duration,
-    /// The longest delay. Default 5 minutes.
+    /// The longest delay. Default: 5 minutes.
     pub maximum: Duration,
-    /// What each delay is multiplied with for the next. Default 2.
+    /// The factor by which each delay is longer than the one before. Default: 2.
     pub multiplier: f64,
-    /// How far a delay may deviate, as a share of it. Default 0.1.
+    /// How far a delay may deviate, as a share of the delay. Default: 0.1.
     pub jitter: f64,
 }
 
@@ -42,35 +42,35 @@ impl RetryPolicy {
         Self::DEFAULT
     }
 
-    /// Sets the number of attempts after which a job is dead. Default 25.
+    /// Sets the number of attempts after which a job is dead. Default: 25.
     #[must_use]
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts;
         self
     }
 
-    /// Sets the delay after the first failure. Default 10 seconds.
+    /// Sets the delay after the first failure. Default: 10 seconds.
     #[must_use]
     pub const fn initial(mut self, delay: Duration) -> Self {
         self.initial = delay;
         self
     }
 
-    /// Sets the longest delay. Default 5 minutes.
+    /// Sets the longest delay. Default: 5 minutes.
     #[must_use]
     pub const fn maximum(mut self, delay: Duration) -> Self {
         self.maximum = delay;
         self
     }
 
-    /// Sets what each delay is multiplied with for the next. Default 2.
+    /// Sets the factor by which each delay is longer than the one before. Default: 2.
     #[must_use]
     pub const fn multiplier(mut self, factor: f64) -> Self {
         self.multiplier = factor;
         self
     }
 
-    /// Sets how far a delay may deviate, as a share of it. Default 0.1.
+    /// Sets how far a delay may deviate, as a share of the delay. Default: 0.1.
     #[must_use]
     pub const fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
@@ -118,13 +118,14 @@ impl Default for RetryPolicy {
     }
 }
 
-/// How long an attempt may go unheard of before the reaper takes its job.
+/// How long an attempt keeps its job without renewing its lease. After that the reaper of another process takes the job
+/// back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseSettings {
-    /// How long a lease lasts. Default 60 seconds.
+    /// How long a lease lasts. Default: 60 seconds.
     pub duration: Duration,
-    /// How often it is renewed while the attempt runs. Default a third of the duration.
+    /// How often the lease is renewed while the attempt runs. Default: a third of the duration.
     pub renew_every: Duration,
 }
 
@@ -132,7 +133,7 @@ impl LeaseSettings {
     /// The default: 60 seconds, renewed every 20.
     pub const DEFAULT: Self = Self::of(Duration::from_secs(60));
 
-    /// A lease of the given duration, renewed after each third of it.
+    /// A lease of the given duration, renewed after every third of it.
     pub const fn of(duration: Duration) -> Self {
         Self {
             duration,
@@ -140,7 +141,7 @@ impl LeaseSettings {
         }
     }
 
-    /// Sets how often the lease is renewed. Default a third of its duration.
+    /// Sets how often the lease is renewed. Default: a third of its duration.
     #[must_use]
     pub const fn renew_every(mut self, interval: Duration) -> Self {
         self.renew_every = interval;
@@ -173,7 +174,7 @@ impl LeaseSettings {
     }
 }
 
-/// A year: nobody waits that long for the job of a dead process.
+/// A year: longer than an operator would wait for the job of a dead process.
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 86_400);
 
 impl Default for LeaseSettings {
@@ -182,22 +183,22 @@ impl Default for LeaseSettings {
     }
 }
 
-/// What a job type declares for itself with `#[job(..)]`; `None` leaves it to the worker.
+/// The settings that a job type declares with `#[job(..)]`. `None` leaves a setting to the worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct JobDefaults {
-    /// How failed attempts are retried.
+    /// How failed attempts are retried. Default: `None`, the worker's policy.
     pub retry: Option<RetryPolicy>,
-    /// How long a lease lasts.
+    /// How long a lease lasts. Default: `None`, the worker's setting.
     pub lease: Option<LeaseSettings>,
-    /// How long an attempt may run.
+    /// How long an attempt may run. Default: `None`, the worker's setting.
     pub timeout: Option<Duration>,
-    /// The priority of new jobs; larger goes first.
+    /// The priority of new jobs; jobs with a larger one go first. Default: 0.
     pub priority: i16,
 }
 
 impl JobDefaults {
-    /// No defaults of its own.
+    /// No settings of its own.
     pub const fn new() -> Self {
         Self {
             retry: None,
@@ -207,28 +208,28 @@ impl JobDefaults {
         }
     }
 
-    /// Sets how failed attempts are retried.
+    /// Sets how failed attempts are retried. Default: the worker's policy.
     #[must_use]
     pub const fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
 
-    /// Sets how long a lease lasts.
+    /// Sets how long a lease lasts. Default: the worker's setting.
     #[must_use]
     pub const fn lease(mut self, lease: LeaseSettings) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Sets how long an attempt may run.
+    /// Sets how long an attempt may run. Default: the worker's setting.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sets the priority of new jobs.
+    /// Sets the priority of new jobs. Default: 0.
     #[must_use]
     pub const fn priority(mut self, priority: i16) -> Self {
         self.priority = priority;

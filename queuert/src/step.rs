@@ -10,7 +10,7 @@ use crate::time::{Schedule, Timestamp};
 
 /// A job that is about to be created: its input, its blockers and its settings.
 ///
-/// A bare input converts into one; make it yourself to set something:
+/// A bare input converts into a step; make one yourself to configure it:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) struct StepSettings {
 }
 
 impl<J: JobType> Step<J> {
-    /// A job that waits for no other chain.
+    /// A job without blockers.
     pub fn new(input: J) -> Self
     where
         J: Unblocked,
@@ -49,7 +49,7 @@ impl<J: JobType> Step<J> {
         }
     }
 
-    /// A job that waits for the given chains; [`JobType::blocked_by`] reads better.
+    /// A job that waits for the given chains. [`JobType::blocked_by`] is the shorter way.
     pub fn blocked<B>(input: J, blockers: B) -> Self
     where
         B: Blockers,
@@ -68,37 +68,37 @@ impl<J: JobType> Step<J> {
 
 // Not bounded, so that a step which could not be made is reported where it is made and not again at each setting.
 impl<J> Step<J> {
-    /// Runs it after a delay, measured by the store's clock. Default: at once.
+    /// Runs the job after a delay, measured by the store's clock. Default: no delay.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.settings.schedule = Schedule::After(delay);
         self
     }
 
-    /// Runs it at a time; one that has passed means now. Default: at once.
+    /// Runs the job at a given time. A time that has passed means now. Default: now.
     pub fn at(mut self, time: impl Into<Timestamp>) -> Self {
         self.settings.schedule = Schedule::At(time.into());
         self
     }
 
-    /// Sets its priority: each step is worth one minute of waiting. Default: that of the job type, else 0.
+    /// Sets the priority: each unit is worth one minute of waiting. Default: the priority of the job type, else 0.
     pub fn priority(mut self, priority: i16) -> Self {
         self.settings.priority = Some(priority);
         self
     }
 
-    /// Sets after how many attempts it is dead. Default: what the worker says.
+    /// Sets the number of attempts after which the job is dead. Default: the worker's setting.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = Some(attempts);
         self
     }
 
-    /// Sets its id; one that exists is refused. Default: a new UUIDv7.
+    /// Sets the id. An id that exists is refused. Default: a new UUIDv7.
     pub fn id(mut self, id: impl Into<JobId>) -> Self {
         self.settings.id = Some(id.into());
         self
     }
 
-    /// Starts the chain only if no other has this key; ignored for a continuation. Default: no key.
+    /// Starts the chain only if no other chain with this key counts; ignored for a continuation. Default: no key.
     pub fn dedup(mut self, deduplication: impl Into<Deduplication>) -> Self {
         self.settings.deduplication = Some(deduplication.into());
         self
@@ -111,7 +111,7 @@ impl<J> Step<J> {
     note = "pass the input struct of a job type, or `Step::new(input)` to set a delay, a priority or a key"
 )]
 pub trait IntoStep {
-    /// Its job type.
+    /// The job type.
     type Job: JobType;
 
     /// The job with its settings.

@@ -1,7 +1,8 @@
-//! For your own tests: chains without a server, time that you move, and assertions on what was started.
+//! For your own tests: a store without a server, a clock that the test moves, and assertions on the chains that were
+//! started.
 //!
-//! [`MemoryState`](crate::memory::MemoryState) is a complete store in memory, with a clock that tests hold;
-//! [`drain`](crate::WorkerBuilder::drain) runs everything that is due, one job after the other, and tells what ran;
+//! [`MemoryState`](crate::memory::MemoryState) is a complete store in memory whose clock a test can hold;
+//! [`drain`](crate::WorkerBuilder::drain) runs everything that is due, one job after the other, and returns what ran;
 //! [`started`] asserts on the chains that your code started.
 //!
 //! ```
@@ -83,7 +84,7 @@ pub async fn started<J: Entry, S: StateAdapter>(client: &Client<S>) -> Result<St
     }
 }
 
-/// Chains to assert on. The assertions panic, as a test wants it, and say what was started instead.
+/// Chains to assert on. An assertion that fails panics with a message that lists the chains that were started.
 pub struct StartedChains<J: Entry> {
     /// The chains, oldest first.
     pub chains: Vec<Chain<J>>,
@@ -94,7 +95,7 @@ impl<J: Entry> StartedChains<J> {
     ///
     /// # Panics
     ///
-    /// If it is another number.
+    /// If there is another number of them.
     #[track_caller]
     pub fn assert_count(&self, count: usize) -> &Self {
         assert!(
@@ -109,7 +110,7 @@ impl<J: Entry> StartedChains<J> {
     ///
     /// # Panics
     ///
-    /// If one was.
+    /// If a chain was started.
     #[track_caller]
     pub fn assert_none(&self) {
         self.assert_count(0);
@@ -119,18 +120,18 @@ impl<J: Entry> StartedChains<J> {
     ///
     /// # Panics
     ///
-    /// If it is another number.
+    /// If there is another number of them.
     #[track_caller]
     pub fn assert_one(&self) -> ChainRef<J> {
         self.assert_count(1);
         ChainRef::new(self.chains[0].id)
     }
 
-    /// Asserts that exactly one chain was started whose input fits, and returns it.
+    /// Asserts that exactly one chain was started whose input satisfies `fits`, and returns it.
     ///
     /// # Panics
     ///
-    /// If it is another number.
+    /// If there is another number of them.
     #[track_caller]
     pub fn assert_one_with(&self, fits: impl Fn(&J) -> bool) -> ChainRef<J> {
         let mut matching = self.chains.iter().filter(|chain| fits(&chain.input));

@@ -109,7 +109,7 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
-/// When a job may run.
+/// When a job is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
     /// As soon as a worker is free.
@@ -117,12 +117,12 @@ pub enum Schedule {
     Now,
     /// After a delay, measured by the store's clock from the moment of the write.
     After(Duration),
-    /// At a time; one that has passed means now.
+    /// At a given time. A time that has passed means now.
     At(Timestamp),
 }
 
 impl Schedule {
-    /// The scheduled time to store: never before `now`, so that nothing overtakes by being dated back.
+    /// The due time to store. It is never before `now`, so that a job with a past time overtakes no other.
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Now => now,

@@ -9,11 +9,11 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 
 use crate::attributes;
 
-/// A span processor that passes everything on except for the spans of queuert about what was rolled back.
+/// A span processor that drops the spans of queuert whose write was rolled back, and passes all others on.
 ///
 /// A producer span must begin before its job is written, because its context is stored with the job; whether the write
-/// is committed turns out later. The SDK exports every span that was begun. Wrap your processor in this one, and what was
-/// rolled back leaves no trace. Without it, such spans are exported with the status *error* and the attribute
+/// is committed turns out later. The SDK exports every span that was begun. Wrap your processor in this one to drop the
+/// spans of rolled-back writes. Without it, they are exported with the status *error* and the attribute
 /// `queuert.rolled_back`.
 ///
 /// ```
@@ -32,7 +32,7 @@ pub struct Committed<P> {
 }
 
 impl<P: SpanProcessor> Committed<P> {
-    /// Stands before this processor.
+    /// Wraps a span processor.
     pub fn new(inner: P) -> Self {
         Self { inner }
     }

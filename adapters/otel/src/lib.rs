@@ -15,13 +15,14 @@
 //!
 //! # Traces
 //!
-//! By the conventions for messaging: a `PRODUCER` span for each job that is created, by a start or by a continuation; a
-//! `CONSUMER` span for each attempt, the child of the job's producer, with links to the producers of the chains that the
-//! job waited for; an `INTERNAL` span for a completion from outside. The W3C context of the producer is stored with the
-//! job, so a trace goes on wherever and whenever the job runs; a processor's own spans are children of its attempt.
+//! The spans follow the semantic conventions for messaging: a `PRODUCER` span for each job that is created, by a start or
+//! by a continuation; a `CONSUMER` span for each attempt, the child of the job's producer, with links to the producers of
+//! the job's blockers; an `INTERNAL` span for a completion from outside. The W3C context of the producer is stored with the
+//! job, so the trace continues in the process that runs the job, however late. A processor's own spans are children of its
+//! attempt.
 //!
-//! Nothing is told of what was rolled back. The SDK cannot forget a span that was begun, so wrap each of your span
-//! processors in [`Committed`], which does.
+//! The SDK exports every span that was begun, also the span of a write that is rolled back. Wrap each of your span
+//! processors in [`Committed`], which drops such spans.
 //!
 //! # Metrics
 //!
@@ -90,15 +91,15 @@ impl<T> Otel<T> {
         }
     }
 
-    /// Sets how often workers look at how much waits, for the gauges of queues. A look costs the store one short read
-    /// that does not grow with what waits. Default: every 15 seconds.
+    /// Sets how often workers sample the queues, for the gauges of queues. A sample costs the store one short read, whose
+    /// cost does not grow with the backlog. Default: every 15 seconds.
     #[must_use]
     pub fn sample_queues_every(mut self, interval: Duration) -> Self {
         self.sample_every = Some(interval);
         self
     }
 
-    /// Never looks at how much waits. Default: it does.
+    /// Switches the sampling of queues off. Default: on.
     #[must_use]
     pub fn without_queue_samples(mut self) -> Self {
         self.sample_every = None;

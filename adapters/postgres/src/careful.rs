@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use queuert::adapter::{
-    Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob, closing_blocker,
-};
+use queuert::adapter::rules::closing_blocker;
+use queuert::adapter::{Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob};
 use queuert::{AttemptError, ChainId, JobId, JobStatus, StateError, Timestamp};
 use uuid::Uuid;
 

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use queuert::adapter::{CreatedChain, KeysOfCall, NewChain, NewJob, Refusal};
+use queuert::adapter::rules::KeysOfCall;
+use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal};
 use queuert::{ChainId, Deduplication, JobId, JobStatus, Schedule, StateError, Timestamp};
 use uuid::Uuid;
 

@@ -117,7 +117,7 @@ impl StateFixture for Postgres {
         twin.expect("the test server can be used")
     }
 
-    /// Its sessions end, as they do with a process; `tests/recovery` kills real ones.
+    /// Its sessions end, as they do with a process; `tests/torture` kills real ones.
     async fn kill(&self, twin: PostgresState) {
         let schema = self.schema();
         let mut connection = schema.connection().await;

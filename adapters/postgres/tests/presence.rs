@@ -1,5 +1,5 @@
 //! Which processes are taken for dead, and what is evidence of life. Dead and living processes are rows and locks here; real
-//! ones are killed, frozen and cut off in `tests/recovery`.
+//! ones are killed, frozen and cut off in `tests/torture`.
 
 mod support;
 

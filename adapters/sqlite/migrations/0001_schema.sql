@@ -3,6 +3,14 @@
 -- Times are microseconds since 1970, by the clock of the machine. Ids and fences are the 16 bytes of a UUID. Truth values
 -- are 0 and 1.
 
+-- The migrations that were applied to this schema. It belongs to this library alone: migrations of the application do not
+-- use it.
+CREATE TABLE {prefix}migration (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT;
+
 -- One row per job, changed in place: SQLite keeps no old versions of rows, so there is nothing to gain from spreading the
 -- states of a job over tables.
 CREATE TABLE {prefix}job (
@@ -27,7 +35,8 @@ CREATE TABLE {prefix}job (
     priority INTEGER NOT NULL,
     -- The order of claiming: scheduled time minus priority times the ageing step.
     rank INTEGER NOT NULL,
-    -- 1 once the scheduled time has come. A claim sets it on jobs that have become due, and does not read past later ones.
+    -- 1 once the scheduled time has come. A claim sets it on jobs that have become due, so that it need not read jobs that
+    -- are due later.
     due INTEGER NOT NULL,
     -- The number of attempts that have begun. An attempt that is given back does not count.
     attempt INTEGER NOT NULL,
@@ -95,7 +104,7 @@ CREATE TABLE {prefix}blocker (
     -- The place of the blocker among those of the job, from zero.
     position INTEGER NOT NULL,
     chain_id BLOB NOT NULL,
-    -- 1 once that chain has completed, which is final.
+    -- 1 once that chain has completed, which is final; 2 if it was the last one for which the job waited.
     done INTEGER NOT NULL,
     PRIMARY KEY (job_id, position)
 ) STRICT, WITHOUT ROWID;

@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use queuert::Timestamp;
 
-/// The time of a statement.
+/// The time.
 ///
-/// SQLite has no clock of its own: what its date functions show is the machine's clock, in milliseconds. A file is
-/// shared by processes of one machine, so the machine's clock *is* the store's clock. It is read here and nowhere else,
-/// once per verb, on the machine that runs the statement.
+/// SQLite has no clock: its date functions return the time of the machine, in milliseconds. Only processes of one machine
+/// share a file, so the machine's clock *is* the store's clock. It is read here and nowhere else, once per verb.
 #[expect(
     clippy::disallowed_methods,
     reason = "an embedded store's clock is the machine's; this is the one place that reads it"
@@ -18,16 +17,17 @@ pub(crate) fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// Waits until the clock shows another time than this one, which a job was created at. Called before the commit, while this
-/// transaction has the write lock: a job of the next transaction is created later, and not at the same time.
+/// Waits until the clock shows another time than this one, at which a job was created. Called before the commit, while the
+/// transaction has the write lock, so that a job of the next transaction has a later time of creation.
 ///
-/// To write a job takes longer than a microsecond, so nothing is left to wait for, unless the clock of the machine goes in
-/// coarse ticks. One that stands still is not waited for: then the jobs of two transactions may have one time.
+/// To write a job takes longer than a microsecond, so there is usually nothing to wait for, unless the clock of the machine has
+/// coarse ticks. If the clock stands still, the wait ends all the same, and the jobs of two transactions may have the same
+/// time.
 pub(crate) fn outlast(time: Timestamp) {
     outlast_by(time, now);
 }
 
-/// How often the clock is looked at: first without a pause in between, then for some 100 milliseconds.
+/// How often the clock is read: first without pauses, then for some 100 milliseconds.
 const LOOKS: u32 = LOOKS_WITHOUT_PAUSE + 100;
 
 const LOOKS_WITHOUT_PAUSE: u32 = 1000;
@@ -39,10 +39,11 @@ fn outlast_by(time: Timestamp, mut clock: impl FnMut() -> Timestamp) {
         if clock() != time {
             return;
         }
-        // No clock tells for how long that goes on: another one of the machine may stand still with this one.
-        match look < LOOKS_WITHOUT_PAUSE {
-            true => yield_now(),
-            false => sleep(PAUSE),
+        // A count, because another clock of the machine might stand still too.
+        if look < LOOKS_WITHOUT_PAUSE {
+            yield_now();
+        } else {
+            sleep(PAUSE);
         }
     }
 }
@@ -71,7 +72,7 @@ mod tests {
         let mut looks = 0;
         outlast_by(Timestamp::from_micros(5), || {
             looks += 1;
-            assert!(looks <= LOOKS, "it is still looked at");
+            assert!(looks <= LOOKS, "the clock is still read");
             Timestamp::from_micros(5)
         });
         assert_eq!(looks, LOOKS);

@@ -1,8 +1,8 @@
-//! What SQLite fails with, translated into what the caller can do about it.
+//! Errors of SQLite, translated into what the caller can do about them.
 
 use queuert::{StateError, StateErrorKind};
 
-/// The result codes of SQLite that are told apart.
+/// The result codes of SQLite that have an advice of their own.
 mod code {
     pub(super) const ERROR: i32 = 1;
     pub(super) const PERM: i32 = 3;
@@ -25,41 +25,41 @@ mod code {
     pub(super) const CONSTRAINT_UNIQUE: i32 = 2067;
 }
 
-/// What a statement fails with, on either kind of connection.
+/// The error of a statement, on either kind of connection.
 #[derive(Debug)]
-pub(crate) enum DbError {
-    Lent(sqlx::Error),
-    Own(rusqlite::Error),
+pub(crate) enum StatementError {
+    Sqlx(sqlx::Error),
+    Rusqlite(rusqlite::Error),
 }
 
-impl From<sqlx::Error> for DbError {
+impl From<sqlx::Error> for StatementError {
     fn from(error: sqlx::Error) -> Self {
-        Self::Lent(error)
+        Self::Sqlx(error)
     }
 }
 
-impl From<rusqlite::Error> for DbError {
+impl From<rusqlite::Error> for StatementError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Own(error)
+        Self::Rusqlite(error)
     }
 }
 
-impl From<DbError> for StateError {
-    fn from(error: DbError) -> Self {
+impl From<StatementError> for StateError {
+    fn from(error: StatementError) -> Self {
         let translated = advice(&error);
         match error {
-            DbError::Lent(error) => translated.with_source(error),
-            DbError::Own(error) => translated.with_source(error),
+            StatementError::Sqlx(error) => translated.with_source(error),
+            StatementError::Rusqlite(error) => translated.with_source(error),
         }
     }
 }
 
-impl DbError {
+impl StatementError {
     /// SQLite's extended result code.
     fn code(&self) -> Option<i32> {
         match self {
-            Self::Lent(error) => lent_code(error),
-            Self::Own(error) => own_code(error),
+            Self::Sqlx(error) => sqlx_code(error),
+            Self::Rusqlite(error) => rusqlite_code(error),
         }
     }
 
@@ -68,7 +68,7 @@ impl DbError {
         matches!(self.code().map(primary), Some(code::BUSY | code::LOCKED))
     }
 
-    /// Whether the rows break a constraint, perhaps one that is only checked at the commit.
+    /// Whether rows violate a constraint, perhaps one that is checked only at the commit.
     pub(crate) fn is_constraint(&self) -> bool {
         self.code().map(primary) == Some(code::CONSTRAINT)
     }
@@ -81,21 +81,21 @@ impl DbError {
 
 /// Translates an error of sqlx.
 pub(crate) fn translate(error: sqlx::Error) -> StateError {
-    DbError::Lent(error).into()
+    StatementError::Sqlx(error).into()
 }
 
-/// Translates an error of sqlx at the first opening, which nothing but a change of the path or of its rights can help.
+/// Translates an error of sqlx when the file is opened for the first time. Only another path, or other rights, can help then.
 pub(crate) fn translate_first(error: sqlx::Error) -> StateError {
-    if lent_code(&error).map(primary) == Some(code::CANTOPEN) {
+    if sqlx_code(&error).map(primary) == Some(code::CANTOPEN) {
         let advice = "the database cannot be opened; check that its directory exists and can be written";
         return StateError::new(StateErrorKind::Misconfigured, advice).with_source(error);
     }
     translate(error)
 }
 
-/// What can be done about an error. Only what is wrong with one value or row is [`StateErrorKind::Corrupt`]: a worker gives
-/// up what it has to write after that, and after nothing else.
-fn advice(error: &DbError) -> StateError {
+/// The advice for an error. Only an error of one value or row is [`StateErrorKind::Corrupt`]: after that, and after no other
+/// error, a worker gives up the result that it has to write.
+fn advice(error: &StatementError) -> StateError {
     let (kind, message) = match error.code().map(primary) {
         Some(code::BUSY | code::LOCKED) => (
             StateErrorKind::Transient,
@@ -110,7 +110,7 @@ fn advice(error: &DbError) -> StateError {
             StateErrorKind::Misconfigured,
             "access to the database was denied; check the rights of the file and of its directory",
         ),
-        // Of a store that is open already: the file was there. The first opening says it in another way.
+        // The store is open, so the file existed. `translate_first` has the advice for the first opening.
         Some(code::CANTOPEN) => (
             StateErrorKind::Transient,
             "the database cannot be opened again for now; check that the process may open more files (`ulimit -n`), and \
@@ -159,18 +159,18 @@ fn advice(error: &DbError) -> StateError {
              not changed by hand",
         ),
         None => match error {
-            DbError::Lent(
+            StatementError::Sqlx(
                 sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_),
             )
-            | DbError::Own(_) => (
+            | StatementError::Rusqlite(_) => (
                 StateErrorKind::Corrupt,
                 "a row of the database is not what it should be: something other than this library wrote it; the cause names the \
                  column, mend it or delete the chain",
             ),
-            DbError::Lent(sqlx::Error::PoolClosed) => {
+            StatementError::Sqlx(sqlx::Error::PoolClosed) => {
                 (StateErrorKind::Transient, "the store has been closed; open it again")
             }
-            DbError::Lent(sqlx::Error::PoolTimedOut) => (
+            StatementError::Sqlx(sqlx::Error::PoolTimedOut) => (
                 StateErrorKind::Transient,
                 "no reading connection came free in time; allow more with `readers`",
             ),
@@ -185,12 +185,12 @@ fn advice(error: &DbError) -> StateError {
 
 /// Whether another connection holds the lock that the statement needs.
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
-    matches!(lent_code(error).map(primary), Some(code::BUSY | code::LOCKED))
+    matches!(sqlx_code(error).map(primary), Some(code::BUSY | code::LOCKED))
 }
 
-/// Whether SQLite refused a statement that makes no sense where it was executed.
+/// Whether SQLite refused a statement that is not possible in the current state of the connection.
 pub(crate) fn is_refused(error: &sqlx::Error) -> bool {
-    lent_code(error).map(primary) == Some(code::ERROR)
+    sqlx_code(error).map(primary) == Some(code::ERROR)
 }
 
 /// Whether an operation failed because another connection holds the lock.
@@ -202,18 +202,18 @@ pub(crate) fn is_locked(error: &StateError) -> bool {
     if let Some(lent) = source.downcast_ref::<sqlx::Error>() {
         return is_busy(lent);
     }
-    let own = source.downcast_ref::<rusqlite::Error>().and_then(own_code);
+    let own = source.downcast_ref::<rusqlite::Error>().and_then(rusqlite_code);
     matches!(own.map(primary), Some(code::BUSY | code::LOCKED))
 }
 
-/// By its source: which variants there are depends on the features of rusqlite, which the application may set.
-fn own_code(error: &rusqlite::Error) -> Option<i32> {
+/// From the source of the error: which variants exist depends on the features of rusqlite, which the application may set.
+fn rusqlite_code(error: &rusqlite::Error) -> Option<i32> {
     use std::error::Error as _;
     let source = error.source()?.downcast_ref::<rusqlite::ffi::Error>()?;
     Some(source.extended_code)
 }
 
-fn lent_code(error: &sqlx::Error) -> Option<i32> {
+fn sqlx_code(error: &sqlx::Error) -> Option<i32> {
     match error {
         sqlx::Error::Database(error) => error.code()?.parse().ok(),
         _ => None,
@@ -225,7 +225,7 @@ fn primary(code: i32) -> i32 {
     code & 0xFF
 }
 
-/// The same failure for another one who waits for it.
+/// A copy of an error for another caller.
 pub(crate) fn copy(error: &StateError) -> StateError {
     use std::error::Error as _;
     let copy = StateError::new(error.kind(), error.to_string());
@@ -235,7 +235,7 @@ pub(crate) fn copy(error: &StateError) -> StateError {
     }
 }
 
-/// A row that is not what it should be.
+/// The error for a row that has an impossible value.
 pub(crate) fn corrupt(message: impl Into<String>) -> StateError {
     StateError::new(StateErrorKind::Corrupt, message)
 }
@@ -244,12 +244,12 @@ pub(crate) fn corrupt(message: impl Into<String>) -> StateError {
 mod tests {
     use super::*;
 
-    /// A worker gives up what it has to write after an error of one row, and after nothing else.
+    /// A worker gives up a result after an error of one row, and after no other error.
     #[test]
     fn only_what_is_wrong_with_a_value_concerns_one_row() {
         let failed = |code: i32| {
             let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
-            StateError::from(DbError::from(error)).kind()
+            StateError::from(StatementError::from(error)).kind()
         };
         let of_one_row = [code::TOOBIG, code::CONSTRAINT, code::MISMATCH];
         for code in 1..=26 {
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn every_message_says_what_to_do() {
         let own = (1..=26).map(|code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
-        let own = own.map(|error| StateError::from(DbError::from(error)));
+        let own = own.map(|error| StateError::from(StatementError::from(error)));
         let lent = [
             sqlx::Error::PoolTimedOut,
             sqlx::Error::PoolClosed,

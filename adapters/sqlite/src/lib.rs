@@ -42,10 +42,11 @@
 //!
 //! # One writer
 //!
-//! SQLite has one writer at a time. [`SqliteState`] keeps a fair queue for it: what waits at the same time shares one
+//! SQLite has one writer at a time. [`SqliteState`] keeps a fair queue for it: operations that wait at the same time share one
 //! transaction and one flush to disk. A transaction of yours takes its turn in the same queue and has the write lock
-//! until it ends, so keep it short, and run what belongs into it with `.within(&mut tx)`: a call without it waits for its
-//! end, and after [`SqliteOptions::lock_timeout`] says so. Reads go to connections of their own and wait for nobody.
+//! until it ends, so keep it short, and run the calls that belong to it with `.within(&mut tx)`: a call without it waits for
+//! the end of the transaction, and fails after [`SqliteOptions::lock_timeout`]. Reads have their own connections and do not
+//! wait for writers.
 //!
 //! The file is switched to write-ahead logging, which needs a local file system. Transactions that you open on
 //! connections of your own and pass to [`Client::adopt`](queuert::Client::adopt) must be begun with sqlx's
@@ -53,8 +54,8 @@
 //!
 //! # Several processes
 //!
-//! Any number of processes of one machine may open one file. Locks of others are waited for. [`SqliteNotify`] wakes
-//! workers across processes within some 25 ms.
+//! Any number of processes of one machine may open one file. A call waits for the locks of other processes. [`SqliteNotify`]
+//! wakes workers across processes within some 25 ms.
 //!
 //! # Time
 //!
@@ -62,43 +63,29 @@
 //!
 //! # Durability
 //!
-//! A commit survives the loss of power unless [`Synchronous::Normal`] is chosen.
+//! A commit survives a power failure unless [`Synchronous::Normal`] is chosen.
 //!
 //! # Size
 //!
 //! [`SqliteState::delete_finished`] and [`SqliteState::incremental_vacuum`] keep the file small.
 
-mod claim;
 mod clock;
-mod close;
-mod connections;
-mod core;
-mod create;
-mod db;
+mod connection;
 mod error;
-mod group;
-mod hidden;
-mod hub;
-mod identity;
-mod json;
+mod liveness;
+mod locks;
 mod migrate;
 mod notify;
-mod operate;
 mod options;
-mod own;
-mod presence;
-mod query;
-mod queue;
-mod retention;
 mod row;
+mod runtime_thread;
 mod sabotage;
-mod session;
-mod settle;
-mod sql;
 mod state;
-mod thread;
+mod statements;
+mod store;
 mod transaction;
-mod values;
+mod upkeep;
+mod verbs;
 mod writer;
 
 pub use migrate::Migration;

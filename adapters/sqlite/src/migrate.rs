@@ -1,32 +1,30 @@
-//! The schema: created and brought up to date by whoever opens the file first.
+//! The schema: the first process that opens the file creates it or brings it up to date.
 
 use queuert::{StateError, StateErrorKind};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use crate::error::translate;
+use crate::statements::{LEDGER_COLUMNS, LEDGER_VERSION, RECORD_MIGRATION, SCHEMA_NAMES, without_comments};
 
-/// One step of the schema, as plain SQL.
+/// One migration, as plain SQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Migration {
-    /// Its number, from one.
+    /// The number of the migration, from one.
     pub version: u32,
-    /// What it does.
+    /// A short description.
     pub name: &'static str,
-    /// Its statements, with the prefix in place.
+    /// The statements, with the prefix in place.
     pub sql: String,
 }
 
-/// The steps in order; the version of a step is its place in this list, from one.
-const STEPS: &[(&str, &str)] = &[("schema", include_str!("../migrations/0001_schema.sql"))];
-
-/// The ledger. It is this library's own: migrations of the application never meet it.
-const LEDGER: &str = "CREATE TABLE {prefix}migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, \
-     applied_at INTEGER NOT NULL) STRICT";
+/// The migrations in order; the version of a migration is its place in this list, from one.
+const MIGRATIONS: &[(&str, &str)] = &[("schema", include_str!("../migrations/0001_schema.sql"))];
 
 const LONGEST_PREFIX: usize = 40;
 
-/// What the steps create, after the prefix: tables first, then indexes. SQLite keeps the names of both in one place.
+/// The names, after the prefix, of the tables and then the indexes that the migrations create. SQLite has one namespace for
+/// both.
 const NAMES: [&str; 16] = [
     "migration",
     "job",
@@ -46,35 +44,23 @@ const NAMES: [&str; 16] = [
     "blocker_open",
 ];
 
-/// All steps of the schema, in order.
+/// All migrations, in order.
 pub(crate) fn migrations(prefix: &str) -> Result<Vec<Migration>, StateError> {
     check_prefix(prefix)?;
-    let steps = (1..).zip(STEPS).map(|(version, (name, sql))| {
-        let mut text = String::new();
-        if version == 1 {
-            text.push_str(LEDGER);
-            text.push_str(";\n\n");
-        }
-        text.push_str(sql);
-        text.push_str("\nINSERT INTO {prefix}migration (version, name, applied_at) VALUES (");
-        text.push_str(&format!(
-            "{version}, '{name}', CAST(unixepoch('subsec') * 1000000 AS INTEGER));\n"
-        ));
+    let migrations = (1..).zip(MIGRATIONS).map(|(version, (name, sql))| {
+        let record = without_comments(RECORD_MIGRATION)
+            .replace("{version}", &version.to_string())
+            .replace("{name}", name);
         Migration {
             version,
             name,
-            sql: render(&text, prefix),
+            sql: format!("{sql}\n{record}\n").replace("{prefix}", prefix),
         }
     });
-    Ok(steps.collect())
+    Ok(migrations.collect())
 }
 
-/// Puts the prefix in place.
-pub(crate) fn render(template: &str, prefix: &str) -> String {
-    template.replace("{prefix}", prefix)
-}
-
-/// Prefixes become part of statements, so nothing but letters, digits and underscores gets in.
+/// Checks a prefix, which becomes part of statements: only letters, digits and underscores.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), StateError> {
     let starts_well = prefix.bytes().next().is_none_or(|first| !first.is_ascii_digit());
     let fits = prefix.len() <= LONGEST_PREFIX && !prefix.to_ascii_lowercase().starts_with("sqlite_");
@@ -90,25 +76,23 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), StateError> {
     ))
 }
 
-/// What is in the file.
+/// The schema of a file.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
-    /// Up to date.
+enum SchemaVersion {
     Current,
-    /// Steps are missing after this version.
+    /// Migrations after this version are missing.
     Behind(u32),
 }
 
-/// Whether the schema is there and known, without writing anything.
+/// Reads the version of the schema, without writing anything.
 ///
 /// # Errors
 ///
-/// Misconfigured if it is newer than this code, or if tables or indexes of somebody else have our names.
-async fn inspect(connection: &mut SqliteConnection, prefix: &str) -> Result<Found, StateError> {
+/// Misconfigured if the schema is newer than this code, or if tables or indexes with these names are not this library's.
+async fn read_version(connection: &mut SqliteConnection, prefix: &str) -> Result<SchemaVersion, StateError> {
     let ledger = format!("{prefix}migration");
     let mut taken = Vec::new();
-    // SQLite does not tell names apart by case.
-    let names: Vec<String> = sqlx::query_scalar("SELECT lower(name) FROM sqlite_schema")
+    let names: Vec<String> = sqlx::query_scalar(SCHEMA_NAMES)
         .fetch_all(&mut *connection)
         .await
         .map_err(translate)?;
@@ -118,12 +102,12 @@ async fn inspect(connection: &mut SqliteConnection, prefix: &str) -> Result<Foun
         }
     }
     if !taken.contains(&ledger) {
-        return match taken.is_empty() {
-            true => Ok(Found::Behind(0)),
-            false => Err(foreign(&taken.join("`, `"))),
-        };
+        if taken.is_empty() {
+            return Ok(SchemaVersion::Behind(0));
+        }
+        return Err(foreign(&taken.join("`, `")));
     }
-    let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info(?1) ORDER BY cid")
+    let columns: Vec<String> = sqlx::query_scalar(LEDGER_COLUMNS)
         .bind(&ledger)
         .fetch_all(&mut *connection)
         .await
@@ -131,12 +115,12 @@ async fn inspect(connection: &mut SqliteConnection, prefix: &str) -> Result<Foun
     if columns != ["version", "name", "applied_at"] {
         return Err(foreign(&ledger));
     }
-    let query = format!("SELECT coalesce(max(version), 0) FROM {ledger}");
-    let version: i64 = sqlx::query_scalar(AssertSqlSafe(query))
+    let select = LEDGER_VERSION.replace("{prefix}", prefix);
+    let version: i64 = sqlx::query_scalar(AssertSqlSafe(select))
         .fetch_one(&mut *connection)
         .await
         .map_err(translate)?;
-    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if version > known {
         return Err(StateError::new(
             StateErrorKind::Misconfigured,
@@ -147,8 +131,8 @@ async fn inspect(connection: &mut SqliteConnection, prefix: &str) -> Result<Foun
         ));
     }
     match u32::try_from(version) {
-        Ok(version) if i64::from(version) == known => Ok(Found::Current),
-        Ok(version) => Ok(Found::Behind(version)),
+        Ok(version) if i64::from(version) == known => Ok(SchemaVersion::Current),
+        Ok(version) => Ok(SchemaVersion::Behind(version)),
         Err(_) => Err(foreign(&ledger)),
     }
 }
@@ -160,19 +144,20 @@ fn foreign(names: &str) -> StateError {
     )
 }
 
-/// Whether the schema is complete. Reads only, so it needs no lock.
+/// Whether the schema is up to date. It only reads, and so needs no lock.
 pub(crate) async fn is_current(connection: &mut SqliteConnection, prefix: &str) -> Result<bool, StateError> {
-    Ok(inspect(connection, prefix).await? == Found::Current)
+    Ok(read_version(connection, prefix).await? == SchemaVersion::Current)
 }
 
-/// Brings the schema up to date. The caller has begun an immediate transaction, so of many processes that start at
-/// once one does it and the others, looking again once they have the lock, find it done.
+/// Brings the schema up to date. The caller has begun an immediate transaction, so if many processes start at once, one of
+/// them applies the migrations, and the others find them applied when they get the lock.
 pub(crate) async fn apply(connection: &mut SqliteConnection, prefix: &str) -> Result<(), StateError> {
-    let Found::Behind(version) = inspect(connection, prefix).await? else {
+    let SchemaVersion::Behind(version) = read_version(connection, prefix).await? else {
         return Ok(());
     };
-    for step in migrations(prefix)?.into_iter().filter(|step| step.version > version) {
-        sqlx::raw_sql(AssertSqlSafe(step.sql))
+    let missing = migrations(prefix)?.into_iter();
+    for migration in missing.filter(|migration| migration.version > version) {
+        sqlx::raw_sql(AssertSqlSafe(migration.sql))
             .execute(&mut *connection)
             .await
             .map_err(translate)?;

@@ -1,4 +1,4 @@
-//! Settings, and how a file is opened.
+//! Settings, and opening a file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,33 +8,34 @@ use queuert::adapter::AGEING_STEP;
 use queuert::{StateError, StateErrorKind};
 use sqlx::pool::PoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqliteSynchronous, SqliteTransactionManager};
-use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
+use sqlx::{ConnectOptions, Connection as _, SqlSafeStr, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::Instant;
 
-use crate::connections::{Connections, Open, track};
-use crate::core::Core;
+use crate::connection::connections::{Connections, OpenConnection, track};
+use crate::connection::hidden::Hidden;
+use crate::connection::identity::OpenedFile;
+use crate::connection::lendable::Lendable;
 use crate::error::{is_locked, translate, translate_first};
-use crate::hidden::Hidden;
-use crate::identity::Opened;
+use crate::liveness::Liveness;
 use crate::migrate;
-use crate::own::{Own, OwnOptions};
-use crate::presence::Presence;
-use crate::queue::Queue;
 use crate::state::SqliteState;
-use crate::transaction::Lendable;
-use crate::writer::Plan;
+use crate::statements::DATABASE_FILE;
+use crate::store::Store;
+use crate::writer::WriterOptions;
+use crate::writer::queue::WriterQueue;
+use crate::writer::thread::{ThreadOptions, WriterThread};
 
-/// How much of a commit has reached the disk when it is reported.
+/// How much of a commit is on disk when the call returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// All of it: a commit survives the loss of power. One flush per transaction, which concurrent operations share.
+    /// All of it: a commit survives a power failure. One flush per transaction, which concurrent operations share.
     #[default]
     Full,
-    /// Usually: a commit survives the end of the process, however sudden, but the last ones may be undone by a loss of
-    /// power or a crash of the operating system. The file stays intact, and jobs that had been claimed or completed in
-    /// those commits run again. Several times faster for single operations.
+    /// Perhaps none: a commit survives the end of the process, however sudden, but a power failure or a crash of the operating
+    /// system may undo the last commits. The file stays intact, and jobs that were claimed or completed in those commits run
+    /// again. Several times faster for single operations.
     Normal,
 }
 
@@ -53,23 +54,23 @@ pub struct SqliteOptions {
 /// Ranks are whole numbers of microseconds; a longer step could overflow them.
 const LONGEST_AGEING_STEP: Duration = Duration::from_secs(365 * 86_400);
 
-/// Nobody waits for longer, and times stay far from what a clock can hold.
+/// The longest `lock_timeout`, so that deadlines do not overflow.
 const LONGEST_LOCK_TIMEOUT: Duration = Duration::from_secs(86_400);
 
-/// How long SQLite itself waits for a lock before this library's own loop takes over, which does not block a thread.
-const SHORT_WAIT: Duration = Duration::from_millis(5);
+/// How long SQLite itself waits for a lock before this library's loop takes over, which does not block a thread.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// Readers hardly ever wait in WAL mode; when they do, for a checkpoint or a recovery.
-const READER_WAIT: Duration = Duration::from_secs(5);
+/// The same for readers. In WAL mode they wait only during a checkpoint or a recovery.
+const READER_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The page cache of the writer: 16 MiB at most, in the unit of the pragma. Not more: whenever a tree has been balanced,
-/// the commit looks through the whole directory of the cache.
+/// The page cache of the writer: 16 MiB at most, in the unit of the pragma. Not more, because a commit searches the whole
+/// directory of the cache whenever a tree was rebalanced.
 const WRITER_CACHE: (&str, &str) = ("cache_size", "-16384");
 
-/// After how many pages the log is moved into the file: 16 MiB of the usual pages.
+/// The number of pages after which the log is moved into the file: 16 MiB with the usual page size.
 const CHECKPOINT_PAGES: (&str, &str) = ("wal_autocheckpoint", "4000");
 
-/// Rows that a connection's thread may be ahead: a batch should not make two threads take turns.
+/// How many rows the thread of a connection reads ahead, so that the two threads do not take turns for each row.
 const ROW_BUFFER: usize = 1_024;
 
 impl Default for SqliteOptions {
@@ -86,43 +87,43 @@ impl Default for SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// What the names of the tables start with: letters, digits and underscores. Default: `queuert_`.
+    /// The prefix of the names of the tables: letters, digits and underscores. Default: `queuert_`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How much of a commit has reached the disk when it is reported. Default: [`Synchronous::Full`].
+    /// How much of a commit is on disk when the call returns. Default: [`Synchronous::Full`].
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
     }
 
-    /// How long to wait for the write lock while another process, or one transaction of this process, keeps it; after
-    /// that a transient error says whom to look for. At most a day. Default: 10 seconds.
+    /// How long to wait for the write lock while another process, or a transaction of this process, has it; after that the
+    /// call fails with a transient error that says where to look. At most a day. Default: 10 seconds.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout.min(LONGEST_LOCK_TIMEOUT);
         self
     }
 
-    /// How many connections read at once, at most; each has a thread while it is in use. Default: 4.
+    /// The most connections that read at once; each has a thread while it is in use. Default: 4.
     pub fn readers(mut self, readers: u32) -> Self {
         self.readers = readers.max(1);
         self
     }
 
-    /// How much waiting one step of priority is worth, for jobs that are written from now on; at most a year. All
-    /// processes on one file should agree. Default: [`AGEING_STEP`].
+    /// How much waiting time one step of priority is worth, for jobs that are written from now on; at most a year. All
+    /// processes on one file should use the same value. Default: [`AGEING_STEP`].
     pub fn ageing_step(mut self, step: Duration) -> Self {
         self.ageing_step = step.min(LONGEST_AGEING_STEP);
         self
     }
 
-    /// What connections are made with: extensions, collations, pragmas, keys. The file name is that given to
-    /// [`open`](Self::open); the journal mode, `synchronous` and the busy timeout are this library's. Default: sqlx's.
+    /// The options of connections: extensions, collations, pragmas, keys. The file name is the one given to
+    /// [`open`](Self::open); this library sets the journal mode, `synchronous` and the busy timeout. Default: those of sqlx.
     ///
-    /// Without options of yours, this library writes on a connection of its own that sqlx is not in the way of; with
-    /// them, everything goes through sqlx, at about half the speed.
+    /// Without this, the library writes on a connection that does not go through sqlx; with it, all connections go through
+    /// sqlx, at about half the speed.
     pub fn connect_options(mut self, options: SqliteConnectOptions) -> Self {
         self.connect = Hidden(Some(options));
         self
@@ -130,8 +131,8 @@ impl SqliteOptions {
 
     /// Opens the file, creates it if it does not exist, and brings the schema up to date.
     ///
-    /// Must be called within a tokio runtime. The store may be used from other runtimes too, at the same time or when this
-    /// one has ended: each has a writer of its own, a task that ends with it.
+    /// Must be called within a tokio runtime. The store may be used from other runtimes too, at the same time or after this
+    /// one has ended: each has its own writer, a task that ends with it.
     ///
     /// # Errors
     ///
@@ -151,8 +152,8 @@ impl SqliteOptions {
         self.open_with(options, path == Path::new(":memory:"), path).await
     }
 
-    /// Opens a database that lives in memory and is lost with the last handle. It has one connection: what reads
-    /// without a transaction waits for a transaction that is open.
+    /// Opens a database in memory, which is lost with the last handle. It has one connection: a read outside of a transaction
+    /// waits for a transaction that is open.
     ///
     /// # Errors
     ///
@@ -167,10 +168,10 @@ impl SqliteOptions {
 
     /// Opens the file that the pool of the application is on, with the pool's connection options.
     ///
-    /// The store has connections of its own beside the pool's, because all its writing goes through one queue; the
-    /// pool stays the application's. Where the pool's options have nothing special in them, [`open`](Self::open) with
-    /// its path is faster (see [`connect_options`](Self::connect_options)). Transactions that start or complete chains are begun through the client, or are
-    /// the pool's own and given to `client.adopt(..)`.
+    /// The store does not use the connections of the pool, because all its writes go through one queue. If the options of the
+    /// pool are not needed to open the file, [`open`](Self::open) with its path is faster (see
+    /// [`connect_options`](Self::connect_options)). Transactions that start or complete chains are begun through the client,
+    /// or are transactions of the pool that are given to `client.adopt(..)`.
     ///
     /// # Errors
     ///
@@ -203,11 +204,11 @@ impl SqliteOptions {
     ) -> Result<SqliteState, StateError> {
         migrate::check_prefix(&self.prefix)?;
         let plain = options
-            .busy_timeout(SHORT_WAIT)
+            .busy_timeout(BUSY_TIMEOUT)
             .row_buffer_size(ROW_BUFFER)
             .log_statements(log_off());
-        // The writer touches the indexes of the whole backlog: with SQLite's own 2 MB it would read pages again and again,
-        // and spill half-written transactions. Longer logs make for fewer flushes of the file itself.
+        // The writer uses the indexes of the whole backlog: with SQLite's default of 2 MB it would read pages again and again,
+        // and spill half-written transactions. With a longer log, the file itself is flushed less often.
         let writing = plain
             .clone()
             .synchronous(match self.synchronous {
@@ -222,59 +223,64 @@ impl SqliteOptions {
                 Err(Failure::Busy(_)) if Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(2 + fastrand::u64(..8))).await;
                 }
-                Err(Failure::Busy(error) | Failure::Other(error)) => return Err(named(error, &path)),
+                Err(Failure::Busy(error) | Failure::Other(error)) => return Err(with_path(error, &path)),
                 Ok(connection) => break connection,
             }
         };
-        let database = database(&mut connection).await.map_err(|error| named(error, &path))?;
-        let presence = Presence::new(database.clone());
-        // A link that is made to lead elsewhere is another file at the path too, so it is not followed once and for all.
-        let opened = match path.to_string_lossy().starts_with("file:") {
-            true => database.clone().and_then(Opened::at),
-            false => database.as_ref().and_then(|_| Opened::at(path.clone())),
+        let database = database(&mut connection)
+            .await
+            .map_err(|error| with_path(error, &path))?;
+        let liveness = Liveness::new(database.clone());
+        // The path of the caller, not the resolved one: a symbolic link that is changed to lead elsewhere counts as another
+        // file.
+        let opened = if path.to_string_lossy().starts_with("file:") {
+            database.clone().and_then(OpenedFile::at)
+        } else {
+            database.as_ref().and_then(|_| OpenedFile::at(path.clone()))
         };
-        let core = Arc::new(Core::new(&self.prefix, self.ageing_step, presence, opened));
-        let Some(open) = core.connections.admit() else {
+        let store = Arc::new(Store::new(&self.prefix, self.ageing_step, liveness, opened));
+        let Some(open) = store.connections.admit() else {
             return Err(translate(sqlx::Error::PoolClosed));
         };
         let connection = Lendable::new(connection, open.clone(), database.as_deref())
             .await
-            .map_err(|error| named(translate(error), &path))?;
-        let readers = (!in_memory).then(|| self.reader_pool(&plain, &core.connections));
-        // With options of the caller's, or in memory, only sqlx knows how to open it.
+            .map_err(|error| with_path(translate(error), &path))?;
+        let readers = (!in_memory).then(|| self.reader_pool(&plain, &store.connections));
+        // With options of the caller, or in memory, only sqlx can open it.
         let file = (!in_memory && self.connect.is_none()).then_some(path);
-        let own_options = match (&file, &database) {
-            (Some(path), Some(database)) => Some(self.own_options(path.clone(), database.clone())),
+        let thread_options = match (&file, &database) {
+            (Some(path), Some(database)) => Some(self.thread_options(path.clone(), database.clone())),
             _ => None,
         };
-        let own = match &own_options {
-            Some(options) => Some(start_own(&core, options, &open, deadline).await?),
+        let thread = match &thread_options {
+            Some(options) => Some(start_thread(&store, options, &open, deadline).await?),
             None => None,
         };
-        let plan = Plan {
-            core: Arc::clone(&core),
-            own: own_options,
-            options: Hidden(writing.create_if_missing(false)),
+        let options = WriterOptions {
+            store: Arc::clone(&store),
+            thread: thread_options,
+            connect: Hidden(writing.create_if_missing(false)),
             database,
             lock_timeout: self.lock_timeout,
         };
-        let queue = match in_memory {
-            true => Queue::start_in_memory(&plan, open, connection).await?,
-            false => Queue::start(plan, open, own, connection),
+        let queue = if in_memory {
+            WriterQueue::start_in_memory(&options, open, connection).await?
+        } else {
+            WriterQueue::start(options, open, thread, connection)
         };
-        Ok(SqliteState::new(core, queue, readers, file, self.lock_timeout))
+        Ok(SqliteState::new(store, queue, readers, file, self.lock_timeout))
     }
 
-    fn own_options(&self, path: PathBuf, database: PathBuf) -> OwnOptions {
+    fn thread_options(&self, path: PathBuf, database: PathBuf) -> ThreadOptions {
         let synchronous = match self.synchronous {
             Synchronous::Full => "FULL",
             Synchronous::Normal => "NORMAL",
         };
-        OwnOptions {
+        ThreadOptions {
             path,
             database,
-            busy_timeout: SHORT_WAIT,
-            // The keys of the application's own tables may refer to ours; sqlx has them checked too.
+            busy_timeout: BUSY_TIMEOUT,
+            // Tables of the application may have foreign keys to the tables of this library. sqlx turns this on too.
             pragmas: vec![
                 ("synchronous", synchronous),
                 ("foreign_keys", "ON"),
@@ -284,15 +290,15 @@ impl SqliteOptions {
         }
     }
 
-    /// A connection that is opened here has read nothing of the file before [`SqliteState::read`] has looked whether it is
-    /// the right one, and so has no log that it would write into a wrong one when it is closed. `PRAGMA synchronous` would
-    /// read; readers do not need it.
+    /// A connection that the pool opens has read nothing of the file before [`SqliteState::read`] has checked that it is the
+    /// right file. So it has opened no log that it would write into a wrong file when it is closed. `PRAGMA synchronous` would
+    /// read the file; readers do not need it.
     fn reader_pool(&self, plain: &SqliteConnectOptions, connections: &Connections) -> SqlitePool {
         let connections = connections.clone();
         let options = plain
             .clone()
             .create_if_missing(false)
-            .busy_timeout(READER_WAIT)
+            .busy_timeout(READER_BUSY_TIMEOUT)
             .pragma("query_only", "ON");
         PoolOptions::new()
             .min_connections(0)
@@ -307,7 +313,7 @@ impl SqliteOptions {
             .connect_lazy_with(options)
     }
 
-    /// One try at opening, looking and migrating. Looks before it writes: a file that is refused stays as it is.
+    /// Opens the file, checks it and migrates it. It reads before it writes: a file that is refused is not changed.
     async fn prepare(&self, options: &SqliteConnectOptions, in_memory: bool) -> Result<SqliteConnection, Failure> {
         let mut connection = SqliteConnection::connect_with(options).await?;
         let prepared = self.migrate(&mut connection, in_memory).await;
@@ -330,7 +336,7 @@ impl SqliteOptions {
                 .fetch_one(&mut *connection)
                 .await?;
             if pages == 0 {
-                // Must be chosen before the first page is written: it lets the file shrink without a full vacuum.
+                // Must be set before the first page is written: it lets the file shrink without a full vacuum.
                 sqlx::query("PRAGMA auto_vacuum = INCREMENTAL")
                     .execute(&mut *connection)
                     .await?;
@@ -352,12 +358,12 @@ impl SqliteOptions {
             return Ok(());
         }
         SqliteTransactionManager::begin(connection, Some("BEGIN IMMEDIATE".into_sql_str())).await?;
-        // Looks again: another process may have done it while this one waited for the lock.
+        // Reads the version again: another process may have migrated while this one waited for the lock.
         let applied = migrate::apply(connection, &self.prefix).await;
         match applied {
             Ok(()) => Ok(SqliteTransactionManager::commit(connection).await?),
             Err(error) => {
-                // The first error counts; the connection is closed in any case.
+                // The first error is returned; the connection is closed in any case.
                 let _ = SqliteTransactionManager::rollback(connection).await;
                 Err(Failure::Other(error))
             }
@@ -365,27 +371,32 @@ impl SqliteOptions {
     }
 }
 
-async fn start_own(core: &Arc<Core>, options: &OwnOptions, open: &Open, deadline: Instant) -> Result<Own, StateError> {
+async fn start_thread(
+    store: &Arc<Store>,
+    options: &ThreadOptions,
+    open: &OpenConnection,
+    deadline: Instant,
+) -> Result<WriterThread, StateError> {
     loop {
-        match Own::start(Arc::clone(core), options.clone(), open.clone()).await {
+        match WriterThread::start(Arc::clone(store), options.clone(), open.clone()).await {
             Err(error) if is_locked(&error) && Instant::now() < deadline => {
-                tokio::time::sleep(SHORT_WAIT).await;
+                tokio::time::sleep(BUSY_TIMEOUT).await;
             }
-            started => return started.map_err(|error| named(error, &options.path)),
+            started => return started.map_err(|error| with_path(error, &options.path)),
         }
     }
 }
 
-/// The path of the file, as SQLite knows it; `None` for a database in memory.
+/// The path of the file as SQLite has resolved it; `None` for a database in memory.
 async fn database(connection: &mut SqliteConnection) -> Result<Option<PathBuf>, StateError> {
-    let found: Option<String> = sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'")
+    let found: Option<String> = sqlx::query_scalar(DATABASE_FILE)
         .fetch_optional(connection)
         .await
         .map_err(translate)?;
     Ok(found.filter(|path| !path.is_empty()).map(PathBuf::from))
 }
 
-/// The path from the root, so that a program that changes its directory keeps its file.
+/// The absolute path, so that a program that changes its directory keeps using its file.
 fn resolved(path: &Path) -> Result<PathBuf, StateError> {
     let name = path.to_string_lossy();
     if name == ":memory:" {
@@ -417,9 +428,9 @@ fn log_off() -> log::LevelFilter {
     log::LevelFilter::Off
 }
 
-/// Why an attempt to open failed.
+/// Why the file could not be opened.
 enum Failure {
-    /// Another process has the file locked; perhaps it is just setting it up.
+    /// Another process has the file locked, perhaps to create the schema.
     Busy(StateError),
     Other(StateError),
 }
@@ -432,15 +443,16 @@ impl From<sqlx::Error> for Failure {
 
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
-        match is_locked(&error) {
-            true => Self::Busy(error),
-            false => Self::Other(error),
+        if is_locked(&error) {
+            Self::Busy(error)
+        } else {
+            Self::Other(error)
         }
     }
 }
 
-/// Says which file it is about.
-fn named(error: StateError, path: &Path) -> StateError {
+/// Adds the path to an error.
+fn with_path(error: StateError, path: &Path) -> StateError {
     use std::error::Error as _;
     let message = format!("{}: {error}", path.display());
     match error.source() {

@@ -1,70 +1,170 @@
-//! Rows, decoded. Columns are read by position: the order here is the order of the lists in this file.
+//! Rows of the job table, decoded one by one.
+//!
+//! The columns of the statements that the hot verbs run are read by position: to look up the name of each column of each row
+//! would cost. A list of this file is both the text that a statement selects and the positions, so the two cannot differ.
+//! Everything else is read by name.
 
 use queuert::adapter::NewJob;
 use queuert::{AttemptError, ChainId, ChainRecord, Fence, JobId, JobRecord, JobStatus, Lease, Payload, StateError};
 use queuert::{Timestamp, TypeName, WorkerId};
-use uuid::Uuid;
 
-use crate::db::{Column, Row};
+use crate::connection::{FromColumn, Row};
 use crate::error::corrupt;
 
-/// The columns of a whole job, in the order in which [`job`] reads them.
-pub(crate) const JOB: &[&str] = &[
-    "seq",
-    "id",
-    "type",
-    "chain_id",
-    "chain_type",
-    "chain_index",
-    "input",
-    "output",
-    "status",
-    "priority",
-    "attempt",
-    "claims",
-    "max_attempts",
-    "created_at",
-    "scheduled_at",
-    "started_at",
-    "ended_at",
-    "completed_by",
-    "error_attempt",
-    "error_at",
-    "error",
-    "lease_owner",
-    "lease_until",
-    "fence",
-    "deduplication_key",
-    "trace_context",
-    "chain_keyed",
-    "blockers",
-    "rank",
-];
+/// Columns that a statement selects in this order.
+pub(crate) trait ColumnList: Copy {
+    const EXPRESSIONS: &'static [&'static str];
 
-/// A job with what only this store knows of it.
-#[derive(Debug)]
-pub(crate) struct StoredJob {
-    pub(crate) seq: i64,
-    pub(crate) keyed: bool,
-    pub(crate) blockers: u32,
-    pub(crate) rank: i64,
-    pub(crate) job: JobRecord,
+    fn index(self) -> usize;
+
+    /// The name of the column without its table.
+    fn name(self) -> &'static str {
+        let expression = Self::EXPRESSIONS.get(self.index()).copied().unwrap_or_default();
+        expression.rsplit('.').next().unwrap_or(expression)
+    }
+
+    /// The text for a statement.
+    fn sql() -> String {
+        Self::EXPRESSIONS.join(", ")
+    }
 }
 
-/// The columns of one row. What cannot be read is noted, and a neutral value takes its place: one damaged row must not keep
-/// the others from being read, and a person must be able to look at it and to delete it.
-struct Columns<'a, 'r> {
+macro_rules! columns {
+    ($(#[$doc:meta])* $list:ident { $($column:ident = $expression:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum $list {
+            $($column,)*
+        }
+
+        impl ColumnList for $list {
+            const EXPRESSIONS: &'static [&'static str] = &[$($expression,)*];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+columns! {
+    /// A whole job, of the table alias `job`. [`job`] reads it.
+    JobColumn {
+        Seq = "job.seq",
+        Id = "job.id",
+        Type = "job.type",
+        ChainId = "job.chain_id",
+        ChainType = "job.chain_type",
+        ChainIndex = "job.chain_index",
+        Input = "job.input",
+        Output = "job.output",
+        Status = "job.status",
+        Priority = "job.priority",
+        Attempt = "job.attempt",
+        Claims = "job.claims",
+        MaxAttempts = "job.max_attempts",
+        CreatedAt = "job.created_at",
+        ScheduledAt = "job.scheduled_at",
+        StartedAt = "job.started_at",
+        EndedAt = "job.ended_at",
+        CompletedBy = "job.completed_by",
+        ErrorAttempt = "job.error_attempt",
+        ErrorAt = "job.error_at",
+        Error = "job.error",
+        LeaseOwner = "job.lease_owner",
+        LeaseUntil = "job.lease_until",
+        Fence = "job.fence",
+        DeduplicationKey = "job.deduplication_key",
+        TraceContext = "job.trace_context",
+        ChainKeyed = "job.chain_keyed",
+        Blockers = "job.blockers",
+        Rank = "job.rank",
+    }
+}
+
+columns! {
+    /// A pending job that a claim may take, without a table alias. [`claimed`] reads it.
+    ClaimColumn {
+        Id = "id",
+        Type = "type",
+        ChainId = "chain_id",
+        ChainType = "chain_type",
+        ChainIndex = "chain_index",
+        Input = "input",
+        Priority = "priority",
+        Attempt = "attempt",
+        Claims = "claims",
+        MaxAttempts = "max_attempts",
+        CreatedAt = "created_at",
+        ScheduledAt = "scheduled_at",
+        ErrorAttempt = "error_attempt",
+        ErrorAt = "error_at",
+        Error = "error",
+        DeduplicationKey = "deduplication_key",
+        TraceContext = "trace_context",
+        Blockers = "blockers",
+        Seq = "seq",
+    }
+}
+
+columns! {
+    /// A chain, of the table aliases `first_job` and `latest_job`. [`chain`] reads it.
+    ChainColumn {
+        Id = "first_job.id",
+        Type = "first_job.type",
+        Input = "first_job.input",
+        Status = "latest_job.status",
+        Output = "latest_job.output",
+        LatestId = "latest_job.id",
+        LatestType = "latest_job.type",
+        LatestIndex = "latest_job.chain_index",
+        CreatedAt = "first_job.created_at",
+        EndedAt = "latest_job.ended_at",
+        ErrorAttempt = "latest_job.error_attempt",
+        ErrorAt = "latest_job.error_at",
+        Error = "latest_job.error",
+        DeduplicationKey = "first_job.deduplication_key",
+        TraceContext = "first_job.trace_context",
+    }
+}
+
+columns! {
+    /// What `jobs_to_settle.sql` selects. [`job_to_settle`] reads it.
+    SettleColumn {
+        Place = "place",
+        Seq = "seq",
+        ChainId = "chain_id",
+        ChainIndex = "chain_index",
+        ChainType = "chain_type",
+        ChainCreatedAt = "chain_created_at",
+        ChainKeyed = "chain_keyed",
+        Status = "status",
+        Priority = "priority",
+        Attempt = "attempt",
+        ScheduledAt = "scheduled_at",
+        Fence = "fence",
+        SettledFence = "settled_fence",
+        Rank = "rank",
+        Awaited = "awaited",
+        NextExists = "next_exists",
+    }
+}
+
+/// Reads the columns of one row. It notes a column that cannot be read, and goes on with a neutral value: one damaged row must
+/// not keep others from being read, and an operator must be able to look at the row and to delete it.
+struct Reader<'a, 'r> {
     row: &'a Row<'r>,
     problem: Option<String>,
 }
 
-impl<'a, 'r> Columns<'a, 'r> {
+impl<'a, 'r> Reader<'a, 'r> {
     const fn of(row: &'a Row<'r>) -> Self {
         Self { row, problem: None }
     }
 
     #[cold]
-    fn note(&mut self, column: &str, problem: impl std::fmt::Display) {
+    fn note(&mut self, column: impl ColumnList, problem: impl std::fmt::Display) {
+        let column = column.name();
         let noted = match self.problem.take() {
             Some(before) => format!("{before}, and `{column}` {problem}"),
             None => format!("`{column}` {problem}"),
@@ -72,204 +172,225 @@ impl<'a, 'r> Columns<'a, 'r> {
         self.problem = Some(noted);
     }
 
-    fn get<T: Column<'r> + Default>(&mut self, index: usize, column: &str) -> T {
-        self.row.get(index).unwrap_or_else(|error: StateError| {
+    fn get<T: FromColumn<'r> + Default>(&mut self, column: impl ColumnList) -> T {
+        self.row.at(column).unwrap_or_else(|error: StateError| {
             self.note(column, format_args!("is wrong ({error})"));
             T::default()
         })
     }
 
     /// A number that fits.
-    fn number<T: TryFrom<i64> + Default>(&mut self, index: usize, column: &str) -> T {
-        let number = self.get::<i64>(index, column);
+    fn number<T: TryFrom<i64> + Default>(&mut self, column: impl ColumnList) -> T {
+        let number = self.get::<i64>(column);
         T::try_from(number).unwrap_or_else(|_| {
             self.note(column, format_args!("is {number}, which is out of range"));
             T::default()
         })
     }
 
-    fn max_attempts(&mut self, index: usize) -> Option<u32> {
-        self.get::<Option<i64>>(index, "max_attempts")?;
-        Some(self.number(index, "max_attempts"))
+    fn flag(&mut self, column: impl ColumnList) -> bool {
+        self.get::<i64>(column) != 0
     }
 
-    fn time(&mut self, index: usize, column: &str) -> Timestamp {
-        Timestamp::from_micros(self.get(index, column))
+    fn optional_number<T: TryFrom<i64> + Default>(&mut self, column: impl ColumnList) -> Option<T> {
+        self.get::<Option<i64>>(column)?;
+        Some(self.number(column))
     }
 
-    fn optional_time(&mut self, index: usize, column: &str) -> Option<Timestamp> {
-        self.get::<Option<i64>>(index, column).map(Timestamp::from_micros)
+    fn time(&mut self, column: impl ColumnList) -> Timestamp {
+        Timestamp::from_micros(self.get(column))
     }
 
-    fn payload(&mut self, index: usize, column: &str) -> Payload {
-        Payload::from_text(self.get::<&str>(index, column))
+    fn optional_time(&mut self, column: impl ColumnList) -> Option<Timestamp> {
+        self.get::<Option<i64>>(column).map(Timestamp::from_micros)
     }
 
-    fn type_name(&mut self, index: usize, column: &str) -> TypeName {
-        TypeName::from(self.get::<String>(index, column))
+    fn payload(&mut self, column: impl ColumnList) -> Payload {
+        Payload::from_text(self.get::<&str>(column))
     }
 
-    fn status(&mut self, index: usize) -> JobStatus {
-        let number = self.get(index, "status");
+    fn optional_payload(&mut self, column: impl ColumnList) -> Option<Payload> {
+        self.get::<Option<&str>>(column).map(Payload::from_text)
+    }
+
+    fn type_name(&mut self, column: impl ColumnList) -> TypeName {
+        TypeName::from(self.get::<String>(column))
+    }
+
+    fn job_id(&mut self, column: impl ColumnList) -> JobId {
+        JobId::from_uuid(self.get(column))
+    }
+
+    fn chain_id(&mut self, column: impl ColumnList) -> ChainId {
+        ChainId::from_uuid(self.get(column))
+    }
+
+    fn optional_fence(&mut self, column: impl ColumnList) -> Option<Fence> {
+        self.get::<Option<_>>(column).map(Fence::from_uuid)
+    }
+
+    fn status(&mut self, column: impl ColumnList) -> JobStatus {
+        let number = self.get(column);
         status(number).unwrap_or_else(|| {
-            self.note("status", format_args!("is {number}, which is no status"));
+            self.note(column, format_args!("is {number}, which is no status"));
             JobStatus::Dead
         })
     }
 
-    /// The attempt, time and text of an error, in three columns from this one on.
-    fn attempt_error(&mut self, from: usize) -> Option<AttemptError> {
-        let at = self.get::<Option<i64>>(from + 1, "error_at")?;
+    fn error<C: ColumnList>(&mut self, attempt: C, at: C, message: C) -> Option<AttemptError> {
+        let at = self.optional_time(at)?;
         Some(AttemptError {
-            attempt: self.number(from, "error_attempt"),
-            at: Timestamp::from_micros(at),
-            message: self.get(from + 2, "error"),
+            attempt: self.number(attempt),
+            at,
+            message: self.get(message),
         })
+    }
+
+    /// What could not be read, with the number of the row: the id may be what is wrong.
+    fn problem_of_row(self, seq: i64) -> Option<String> {
+        self.problem.map(|problem| format!("{problem} (`seq` {seq})"))
     }
 }
 
+/// A job, with the columns that only this store knows.
+#[derive(Debug)]
+pub(crate) struct StoredJob {
+    pub(crate) seq: i64,
+    /// Whether the chain has a deduplication key.
+    pub(crate) keyed: bool,
+    pub(crate) blockers: u32,
+    pub(crate) rank: i64,
+    pub(crate) job: JobRecord,
+}
+
+/// Reads a row of [`JobColumn`]s.
 pub(crate) fn job(row: &Row<'_>) -> Result<StoredJob, StateError> {
-    let seq = row.get(0)?;
-    let mut columns = Columns::of(row);
-    let status = columns.status(8);
+    use JobColumn as C;
+    let seq = row.at(C::Seq)?;
+    let mut reader = Reader::of(row);
+    let status = reader.status(C::Status);
     let lease = (status == JobStatus::Running).then(|| Lease {
-        owner: WorkerId::new(columns.get::<&str>(21, "lease_owner")),
-        until: columns.time(22, "lease_until"),
-        fence: Fence::from_uuid(columns.get(23, "fence")),
+        owner: WorkerId::new(reader.get::<&str>(C::LeaseOwner)),
+        until: reader.time(C::LeaseUntil),
+        fence: Fence::from_uuid(reader.get(C::Fence)),
     });
     let mut stored = StoredJob {
         seq,
-        keyed: columns.get::<i64>(26, "chain_keyed") != 0,
-        blockers: columns.number(27, "blockers"),
-        rank: columns.get(28, "rank"),
+        keyed: reader.flag(C::ChainKeyed),
+        blockers: reader.number(C::Blockers),
+        rank: reader.get(C::Rank),
         job: JobRecord {
-            id: JobId::from_uuid(columns.get(1, "id")),
-            type_name: columns.type_name(2, "type"),
-            chain_id: ChainId::from_uuid(columns.get(3, "chain_id")),
-            chain_type: columns.type_name(4, "chain_type"),
-            chain_index: columns.number(5, "chain_index"),
-            input: columns.payload(6, "input"),
-            output: columns.get::<Option<&str>>(7, "output").map(Payload::from_text),
+            id: reader.job_id(C::Id),
+            type_name: reader.type_name(C::Type),
+            chain_id: reader.chain_id(C::ChainId),
+            chain_type: reader.type_name(C::ChainType),
+            chain_index: reader.number(C::ChainIndex),
+            input: reader.payload(C::Input),
+            output: reader.optional_payload(C::Output),
             status,
-            priority: columns.number(9, "priority"),
-            attempt: columns.number(10, "attempt"),
-            claims: columns.number(11, "claims"),
-            max_attempts: columns.max_attempts(12),
-            created_at: columns.time(13, "created_at"),
-            scheduled_at: columns.time(14, "scheduled_at"),
-            started_at: columns.optional_time(15, "started_at"),
-            ended_at: columns.optional_time(16, "ended_at"),
-            completed_by: columns.get::<Option<&str>>(17, "completed_by").map(WorkerId::new),
-            last_error: columns.attempt_error(18),
+            priority: reader.number(C::Priority),
+            attempt: reader.number(C::Attempt),
+            claims: reader.number(C::Claims),
+            max_attempts: reader.optional_number(C::MaxAttempts),
+            created_at: reader.time(C::CreatedAt),
+            scheduled_at: reader.time(C::ScheduledAt),
+            started_at: reader.optional_time(C::StartedAt),
+            ended_at: reader.optional_time(C::EndedAt),
+            completed_by: reader.get::<Option<&str>>(C::CompletedBy).map(WorkerId::new),
+            last_error: reader.error(C::ErrorAttempt, C::ErrorAt, C::Error),
             lease,
-            deduplication_key: columns.get(24, "deduplication_key"),
-            trace_context: columns.get(25, "trace_context"),
+            deduplication_key: reader.get(C::DeduplicationKey),
+            trace_context: reader.get(C::TraceContext),
             unreadable: None,
         },
     };
-    stored.job.unreadable = named(columns, seq);
+    stored.job.unreadable = reader.problem_of_row(seq);
     Ok(stored)
 }
 
-/// What could not be read, with the number of the row: its id may be what is wrong.
-fn named(columns: Columns<'_, '_>, seq: i64) -> Option<String> {
-    columns.problem.map(|problem| format!("{problem} (`seq` {seq})"))
-}
-
-/// The columns of a job that is about to be claimed, in the order in which [`claimed`] reads them.
-pub(crate) const CLAIMED: &str = "id, type, chain_id, chain_type, chain_index, input, priority, attempt, claims, \
-     max_attempts, created_at, scheduled_at, error_attempt, error_at, error, deduplication_key, trace_context, blockers, \
-     rank, seq";
-
-/// A job that is about to be claimed, as it will be then.
+/// A job that is about to be claimed, as it is after the claim.
 #[derive(Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedRow {
     pub(crate) seq: i64,
     pub(crate) blockers: u32,
     pub(crate) job: JobRecord,
 }
 
-/// Reads a claimed job; `lease` gives the lease of a type, and its name, which need not be made anew for every job.
+/// Reads a row of [`ClaimColumn`]s. `lease` gives the lease of a type, and its name, which is cloned instead of allocated.
 pub(crate) fn claimed(
     row: &Row<'_>,
     started_at: Timestamp,
     lease: impl FnOnce(&str) -> Option<(TypeName, Lease)>,
-) -> Result<Claimed, StateError> {
-    let seq = row.get(19)?;
-    let claimed = lease(row.get(1)?);
+) -> Result<ClaimedRow, StateError> {
+    use ClaimColumn as C;
+    let seq = row.at(C::Seq)?;
+    let claimed = lease(row.at(C::Type)?);
     let (type_name, lease) = claimed.ok_or_else(|| corrupt(format!("row {seq} was claimed for another type")))?;
-    let mut columns = Columns::of(row);
-    let chain_type = columns.get::<&str>(3, "chain_type");
+    let mut reader = Reader::of(row);
+    let chain_type = reader.get::<&str>(C::ChainType);
     let mut job = JobRecord {
-        id: JobId::from_uuid(columns.get(0, "id")),
-        chain_id: ChainId::from_uuid(columns.get(2, "chain_id")),
-        chain_type: match chain_type == type_name.as_str() {
-            true => type_name.clone(),
-            false => TypeName::from(chain_type.to_owned()),
+        id: reader.job_id(C::Id),
+        chain_id: reader.chain_id(C::ChainId),
+        chain_type: if chain_type == type_name.as_str() {
+            type_name.clone()
+        } else {
+            TypeName::from(chain_type.to_owned())
         },
-        chain_index: columns.number(4, "chain_index"),
+        chain_index: reader.number(C::ChainIndex),
         type_name,
-        input: columns.payload(5, "input"),
+        input: reader.payload(C::Input),
         output: None,
         status: JobStatus::Running,
-        priority: columns.number(6, "priority"),
-        attempt: columns.number::<u32>(7, "attempt").saturating_add(1),
-        claims: columns.number::<u32>(8, "claims").saturating_add(1),
-        max_attempts: columns.max_attempts(9),
-        created_at: columns.time(10, "created_at"),
-        scheduled_at: columns.time(11, "scheduled_at"),
+        priority: reader.number(C::Priority),
+        attempt: reader.number::<u32>(C::Attempt).saturating_add(1),
+        claims: reader.number::<u32>(C::Claims).saturating_add(1),
+        max_attempts: reader.optional_number(C::MaxAttempts),
+        created_at: reader.time(C::CreatedAt),
+        scheduled_at: reader.time(C::ScheduledAt),
         started_at: Some(started_at),
         ended_at: None,
         completed_by: None,
-        last_error: columns.attempt_error(12),
+        last_error: reader.error(C::ErrorAttempt, C::ErrorAt, C::Error),
         lease: Some(lease),
-        deduplication_key: columns.get(15, "deduplication_key"),
-        trace_context: columns.get(16, "trace_context"),
+        deduplication_key: reader.get(C::DeduplicationKey),
+        trace_context: reader.get(C::TraceContext),
         unreadable: None,
     };
-    let blockers = columns.number(17, "blockers");
-    job.unreadable = named(columns, seq);
-    Ok(Claimed { seq, blockers, job })
+    let blockers = reader.number(C::Blockers);
+    job.unreadable = reader.problem_of_row(seq);
+    Ok(ClaimedRow { seq, blockers, job })
 }
 
-/// The columns of a chain: `f` is its first job, `l` its latest. In the order in which [`chain`] reads them.
-pub(crate) const CHAIN: &str = "f.id, f.type, f.input, l.status, l.output, l.id, l.type, l.chain_index, f.created_at, \
-     l.ended_at, l.error_attempt, l.error_at, l.error, f.deduplication_key, f.trace_context";
-
-/// How many columns [`CHAIN`] has; what a query adds comes after them.
-pub(crate) const CHAIN_COLUMNS: usize = 15;
-
+/// Reads a row of [`ChainColumn`]s.
 pub(crate) fn chain(row: &Row<'_>) -> Result<ChainRecord, StateError> {
-    let mut columns = Columns::of(row);
-    let status = columns.status(3);
+    use ChainColumn as C;
+    let mut reader = Reader::of(row);
+    let status = reader.status(C::Status);
     let mut chain = ChainRecord {
-        id: ChainId::from_uuid(columns.get(0, "id")),
-        type_name: columns.type_name(1, "type"),
-        input: columns.payload(2, "input"),
+        id: reader.chain_id(C::Id),
+        type_name: reader.type_name(C::Type),
+        input: reader.payload(C::Input),
         status,
-        output: columns.get::<Option<&str>>(4, "output").map(Payload::from_text),
-        latest_job: JobId::from_uuid(columns.get(5, "id")),
-        latest_type: columns.type_name(6, "type"),
-        length: columns.number::<u32>(7, "chain_index").saturating_add(1),
-        created_at: columns.time(8, "created_at"),
-        ended_at: columns.optional_time(9, "ended_at").filter(|_| !status.is_open()),
-        last_error: columns.attempt_error(10),
-        deduplication_key: columns.get(13, "deduplication_key"),
-        trace_context: columns.get(14, "trace_context"),
+        output: reader.optional_payload(C::Output),
+        latest_job: reader.job_id(C::LatestId),
+        latest_type: reader.type_name(C::LatestType),
+        length: reader.number::<u32>(C::LatestIndex).saturating_add(1),
+        created_at: reader.time(C::CreatedAt),
+        ended_at: reader.optional_time(C::EndedAt).filter(|_| !status.is_open()),
+        last_error: reader.error(C::ErrorAttempt, C::ErrorAt, C::Error),
+        deduplication_key: reader.get(C::DeduplicationKey),
+        trace_context: reader.get(C::TraceContext),
         unreadable: None,
     };
-    chain.unreadable = columns.problem;
+    chain.unreadable = reader.problem;
     Ok(chain)
 }
 
-/// The columns of a job that is about to be settled, in the order in which [`head`] reads them: no payload and no error
-/// text, which may be large and which no decision needs. `j` is the job.
-pub(crate) const HEAD: &str = "j.seq, j.chain_id, j.chain_index, j.chain_type, j.chain_created_at, j.chain_keyed, \
-     j.status, j.priority, j.attempt, j.scheduled_at, j.fence, j.settled_fence, j.rank";
-
-/// What decides about the end of an attempt.
-#[derive(Clone, Debug)]
-pub(crate) struct Head {
+/// A job that is about to be settled by the general way.
+#[derive(Debug)]
+pub(crate) struct JobToSettle {
+    /// The place of its settlement.
+    pub(crate) place: i64,
     pub(crate) seq: i64,
     pub(crate) chain_id: ChainId,
     pub(crate) chain_index: u32,
@@ -280,48 +401,52 @@ pub(crate) struct Head {
     pub(crate) priority: i16,
     pub(crate) attempt: u32,
     pub(crate) scheduled_at: Timestamp,
-    pub(crate) fence: Option<Uuid>,
-    pub(crate) settled_fence: Option<Uuid>,
+    pub(crate) fence: Option<Fence>,
+    pub(crate) settled_fence: Option<Fence>,
     pub(crate) rank: i64,
+    /// Whether jobs wait for its chain.
+    pub(crate) awaited: bool,
+    /// Whether there is a job with the id of the next job.
+    pub(crate) next_exists: bool,
 }
 
-/// Reads a [`Head`] that starts at column `from`. The end of an attempt is written whatever else its row says: what cannot
-/// be read of it has been told when the job was claimed.
-pub(crate) fn head(row: &Row<'_>, from: usize) -> Result<Head, StateError> {
-    let mut columns = Columns::of(row);
-    Ok(Head {
-        seq: row.get(from)?,
-        chain_id: ChainId::from_uuid(columns.get(from + 1, "chain_id")),
-        chain_index: columns.number(from + 2, "chain_index"),
-        chain_type: columns.type_name(from + 3, "chain_type"),
-        chain_created_at: columns.time(from + 4, "chain_created_at"),
-        keyed: columns.get::<i64>(from + 5, "chain_keyed") != 0,
-        status: columns.status(from + 6),
-        priority: columns.number(from + 7, "priority"),
-        attempt: columns.number(from + 8, "attempt"),
-        scheduled_at: columns.time(from + 9, "scheduled_at"),
-        fence: columns.get(from + 10, "fence"),
-        settled_fence: columns.get(from + 11, "settled_fence"),
-        rank: columns.get(from + 12, "rank"),
+/// Reads a row of [`SettleColumn`]s. What cannot be read does not matter here: the claim of the job has reported it.
+pub(crate) fn job_to_settle(row: &Row<'_>) -> Result<JobToSettle, StateError> {
+    use SettleColumn as C;
+    let mut reader = Reader::of(row);
+    Ok(JobToSettle {
+        place: row.at(C::Place)?,
+        seq: row.at(C::Seq)?,
+        chain_id: reader.chain_id(C::ChainId),
+        chain_index: reader.number(C::ChainIndex),
+        chain_type: reader.type_name(C::ChainType),
+        chain_created_at: reader.time(C::ChainCreatedAt),
+        keyed: reader.flag(C::ChainKeyed),
+        status: reader.status(C::Status),
+        priority: reader.number(C::Priority),
+        attempt: reader.number(C::Attempt),
+        scheduled_at: reader.time(C::ScheduledAt),
+        fence: reader.optional_fence(C::Fence),
+        settled_fence: reader.optional_fence(C::SettledFence),
+        rank: reader.get(C::Rank),
+        awaited: reader.flag(C::Awaited),
+        next_exists: reader.flag(C::NextExists),
     })
 }
 
-pub(crate) const BLOCKED: i64 = 0;
-pub(crate) const PENDING: i64 = 1;
-pub(crate) const RUNNING: i64 = 2;
-pub(crate) const COMPLETED: i64 = 3;
-
+/// The number of a status in the table.
 pub(crate) const fn status_number(status: JobStatus) -> i64 {
     match status {
-        JobStatus::Blocked => BLOCKED,
-        JobStatus::Pending => PENDING,
-        JobStatus::Running => RUNNING,
-        JobStatus::Completed => COMPLETED,
+        JobStatus::Blocked => 0,
+        JobStatus::Pending => 1,
+        JobStatus::Running => 2,
+        JobStatus::Completed => 3,
         JobStatus::Dead => 4,
         JobStatus::Cancelled => 5,
     }
 }
 
+/// The status with this number.
 pub(crate) fn status(number: i64) -> Option<JobStatus> {
     JobStatus::ALL
         .into_iter()
@@ -338,5 +463,6 @@ pub(crate) struct NewRow<'a> {
     pub(crate) chain_created_at: Timestamp,
     pub(crate) status: JobStatus,
     pub(crate) deduplication_key: Option<&'a str>,
+    /// Whether the chain has a deduplication key.
     pub(crate) keyed: bool,
 }

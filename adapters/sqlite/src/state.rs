@@ -16,32 +16,33 @@ use sqlx::{AssertSqlSafe, SqliteConnection};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::close::{Call, Closing, Stage, joined};
-use crate::core::Core;
-use crate::db::Db;
+use crate::connection::Connection;
+use crate::connection::close::{CloseCall, CloseStage, Closing, wait_for_close};
 use crate::error::translate;
-use crate::group::{Request, Task};
 use crate::migrate::{self, Migration};
 use crate::options::SqliteOptions;
-use crate::queue::Queue;
+use crate::store::Store;
 use crate::transaction::SqliteTransaction;
-use crate::{claim, create, operate, presence, query, settle, transaction};
+use crate::verbs::{claim, create, lease, operate, query, settle};
+use crate::writer::batch::{Request, Task};
+use crate::writer::queue::WriterQueue;
+use crate::{liveness, locks, transaction};
 
-/// How often to look whether a process that holds leases has died: one read of a table with a row per process.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often to check whether a process that holds leases has died: one read of a table with a row per process.
+const LIVENESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a transaction that has begun waits for its caller to come for it. The caller has been woken and comes within
-/// microseconds, unless nobody polls it: then others need not wait for it.
-const COME_FOR_IT: Duration = Duration::from_millis(50);
+/// How long a transaction that has begun waits to be accepted by its caller. The caller has been woken and accepts it within
+/// microseconds, unless its future is not polled: then other writers need not wait for it.
+const ACCEPT_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The longest that a transaction waits for a caller that came too late before, which may be short of time, and may be one
-/// that nobody polls. Others must not run out of patience meanwhile, so it is a part of `lock_timeout` too.
-const LONGEST_COMING: Duration = Duration::from_secs(1);
+/// The longest time that a transaction waits for a caller that was late before. Other writers must not reach their
+/// `lock_timeout` meanwhile, so it is at most a part of that too.
+const LONGEST_ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Keeps jobs and chains in one SQLite file. Clones share it.
 ///
-/// All writing goes through one queue: operations that wait at the same time share a transaction, and the caller's own
-/// transactions take their turn. Reading has connections of its own and never waits for a writer.
+/// All writes go through one queue: operations that wait at the same time share a transaction, and the caller's
+/// transactions take their turn. Reads have their own connections and never wait for a writer.
 #[derive(Clone, Debug)]
 pub struct SqliteState {
     inner: Arc<Inner>,
@@ -49,13 +50,13 @@ pub struct SqliteState {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) core: Arc<Core>,
-    pub(crate) queue: Queue,
+    pub(crate) store: Arc<Store>,
+    pub(crate) queue: WriterQueue,
     /// `None` for a database in memory, which has a single connection.
     pub(crate) readers: Option<SqlitePool>,
     pub(crate) lock_timeout: Duration,
-    pub(crate) closing: Lock<Stage>,
-    /// The file, if it can be opened without options of the caller's.
+    pub(crate) closing: Lock<CloseStage>,
+    /// The file, if it can be opened without options of the caller.
     file: Option<PathBuf>,
 }
 
@@ -91,8 +92,8 @@ impl SqliteState {
         SqliteOptions::default()
     }
 
-    /// The schema as plain SQL, for those who apply it themselves: one entry per version, in order. A file that has
-    /// them all is not touched by [`open`](Self::open).
+    /// The schema as plain SQL, for applications that apply it themselves: one entry per version, in order.
+    /// [`open`](Self::open) does not change a file that has them all.
     ///
     /// # Errors
     ///
@@ -101,8 +102,8 @@ impl SqliteState {
         migrate::migrations(prefix)
     }
 
-    /// Waits until everything that was asked for before is written, and closes the file. Handles that are left, and
-    /// [`SqliteNotify`](crate::SqliteNotify)s on them, fail from now on.
+    /// Waits until all calls that were made before are done, and closes the file. Calls on handles that are left, and on
+    /// their [`SqliteNotify`](crate::SqliteNotify)s, fail from now on.
     ///
     /// When it returns `Ok`, all connections of this handle and its clones are closed, on all runtimes, and the log
     /// (`-wal`) has been folded into the file, unless another handle or another process has the file open. Dropping the
@@ -113,13 +114,13 @@ impl SqliteState {
     ///
     /// [`Transient`](StateErrorKind::Transient) if something keeps the file open: a transaction that a caller has begun
     /// and not ended within [`lock_timeout`](SqliteOptions::lock_timeout) (or within a second, if that is longer), or
-    /// another runtime, which nobody drives. Nothing is lost then. The store takes no more calls, the transaction can
-    /// still be used, committed and rolled back, and the file is closed after it has ended. Long before that, after a
-    /// second, a warning of `tracing` (target `queuert`) says what it waits for.
+    /// another runtime that the program does not drive. Nothing is lost then. The store accepts no more calls, the
+    /// transaction can still be used, committed and rolled back, and the file is closed after it has ended. Before that,
+    /// after a second, a warning of `tracing` (target `queuert`) says what `close` waits for.
     ///
-    /// [`Misconfigured`](StateErrorKind::Misconfigured) if the file at the path is not the one any more that the store has
+    /// [`Misconfigured`](StateErrorKind::Misconfigured) if the file at the path is no longer the one that the store has
     /// opened: everything is closed, but the log could not be folded, and SQLite has left it at the path. The message says
-    /// what to do before anybody opens the database again. If the file has been put back, a second call folds the log.
+    /// what to do before a program opens the database again. If the file has been put back, a second call folds the log.
     ///
     /// # Cancel safety
     ///
@@ -127,45 +128,46 @@ impl SqliteState {
     pub async fn close(&self) -> Result<(), StateError> {
         let call = self.inner.closing.lock().call();
         let (calls, answer) = match call {
-            Call::Closed => return Ok(()),
-            Call::Join(answer) => return joined(answer).await,
-            Call::Start(calls, answer) => (calls, answer),
+            CloseCall::Closed => return Ok(()),
+            CloseCall::Join(answer) => return wait_for_close(answer).await,
+            CloseCall::Start(calls, answer) => (calls, answer),
         };
-        // In this order into the queue, and all of it before anything is waited for. To others this process has died
-        // from now on.
+        // Both requests enter the queue in this order, before anything is awaited.
         let state = self.clone();
-        let mut depart = Box::pin(async move {
-            let depart = state.operation((), |db, core, ()| Box::pin(presence::depart(db, core)));
-            let _ = state.write_quietly(depart).await;
+        let mut unregister = Box::pin(async move {
+            let unregister = state.operation((), |connection, store, ()| {
+                Box::pin(liveness::unregister(connection, store))
+            });
+            let _ = state.write_quietly(unregister).await;
         });
-        let departed = depart.as_mut().now_or_never().is_some();
+        let unregistered = unregister.as_mut().now_or_never().is_some();
         let closing = Closing {
             inner: Arc::clone(&self.inner),
-            depart: (!departed).then_some(depart),
+            unregister: (!unregistered).then_some(unregister),
             shared: self.inner.queue.is_shared(),
             writer: Box::pin(self.inner.queue.close()),
             log: tracing::dispatcher::get_default(Clone::clone),
         };
-        self.inner.core.connections.close();
+        self.inner.store.connections.close();
         closing.start(calls)?;
-        joined(answer).await
+        wait_for_close(answer).await
     }
 
     /// How many transactions have been committed through this handle and its clones.
     pub fn commits(&self) -> u64 {
-        self.inner.core.commits()
+        self.inner.store.commits()
     }
 
     pub(crate) fn new(
-        core: Arc<Core>,
-        queue: Queue,
+        store: Arc<Store>,
+        queue: WriterQueue,
         readers: Option<SqlitePool>,
         file: Option<PathBuf>,
         lock_timeout: Duration,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
-                core,
+                store,
                 queue,
                 readers,
                 lock_timeout,
@@ -179,19 +181,19 @@ impl SqliteState {
         self.inner.file.as_deref()
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.inner.core
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.inner.store
     }
 
     pub(crate) fn readers(&self) -> Option<&SqlitePool> {
         self.inner.readers.as_ref()
     }
 
-    /// Runs an operation in a transaction that it may share.
+    /// Runs an operation in a transaction that it may share with others.
     pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, StateError>
     where
         T: Send + 'static,
-        F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
+        F: for<'a> Fn(&'a mut Connection<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
     {
         let task = |reply| Task {
             work,
@@ -204,11 +206,11 @@ impl SqliteState {
             .await
     }
 
-    /// Runs an operation that is no news to other processes.
+    /// Runs an operation whose commit other processes need not notice.
     pub(crate) async fn write_quietly<T, F>(&self, work: F) -> Result<T, StateError>
     where
         T: Send + 'static,
-        F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
+        F: for<'a> Fn(&'a mut Connection<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
     {
         let task = |reply| Task {
             work,
@@ -221,28 +223,28 @@ impl SqliteState {
             .await
     }
 
-    /// Reads on a connection of its own.
+    /// Runs a read on one of the reading connections.
     pub(crate) async fn read<T, F>(&self, work: F) -> Result<T, StateError>
     where
         T: Send + 'static,
-        F: for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
+        F: for<'a> Fn(&'a mut Connection<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static,
     {
         let Some(readers) = self.inner.readers.clone() else {
             return self.write(work).await;
         };
-        let core = Arc::clone(&self.inner.core);
-        core.check_file()?;
-        // A task, because a caller that is polled once and kept would keep the connection from the others. It goes with
-        // the caller.
+        let store = Arc::clone(&self.inner.store);
+        store.check_file()?;
+        // A task, because a future that is polled once and kept would keep the connection from other readers. The task ends
+        // with the future.
         let mut reading = JoinSet::new();
         spawn_in(&mut reading, async move {
             let mut connection = readers.acquire().await.map_err(translate)?;
-            // The file may have been replaced meanwhile, and the connection be one to the other file.
-            if let Err(replaced) = core.check_file() {
+            // If the file has been replaced meanwhile, the connection may be one to the other file.
+            if let Err(replaced) = store.check_file() {
                 connection.close_on_drop();
                 return Err(replaced);
             }
-            work(&mut Db::Lent(&mut connection)).await
+            work(&mut Connection::Sqlx(&mut connection)).await
         });
         match reading.join_next().await {
             Some(Ok(read)) => read,
@@ -254,8 +256,8 @@ impl SqliteState {
         }
     }
 
-    /// Runs a writing verb: on the caller's connection, or as an operation.
-    async fn run<A, T>(
+    /// Runs a verb that writes: on the caller's connection, or as an operation.
+    async fn run_write<A, T>(
         &self,
         within: Option<&mut SqliteConnection>,
         argument: A,
@@ -266,13 +268,13 @@ impl SqliteState {
         T: Send + 'static,
     {
         match within {
-            Some(connection) => verb(&mut Db::Lent(connection), &self.inner.core, &argument).await,
+            Some(connection) => verb(&mut Connection::Sqlx(connection), &self.inner.store, &argument).await,
             None => self.write(self.operation(argument, verb)).await,
         }
     }
 
-    /// Runs a reading verb.
-    async fn look<A, T>(
+    /// Runs a verb that reads: on the caller's connection, or on a reading one.
+    async fn run_read<A, T>(
         &self,
         within: Option<&mut SqliteConnection>,
         argument: A,
@@ -283,7 +285,7 @@ impl SqliteState {
         T: Send + 'static,
     {
         match within {
-            Some(connection) => verb(&mut Db::Lent(connection), &self.inner.core, &argument).await,
+            Some(connection) => verb(&mut Connection::Sqlx(connection), &self.inner.store, &argument).await,
             None => self.read(self.operation(argument, verb)).await,
         }
     }
@@ -292,44 +294,44 @@ impl SqliteState {
         &self,
         argument: A,
         verb: Verb<A, T>,
-    ) -> impl for<'a> Fn(&'a mut Db<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static
+    ) -> impl for<'a> Fn(&'a mut Connection<'_>) -> BoxFuture<'a, Result<T, StateError>> + Send + 'static
     where
         A: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let core = Arc::clone(&self.inner.core);
+        let store = Arc::clone(&self.inner.store);
         let argument = Arc::new(argument);
-        move |db| {
-            let core = Arc::clone(&core);
+        move |connection| {
+            let store = Arc::clone(&store);
             let argument = Arc::clone(&argument);
-            Box::pin(async move { verb(db, &core, &argument).await })
+            Box::pin(async move { verb(connection, &store, &argument).await })
         }
     }
 }
 
 /// A verb as a function of connection, store and argument.
-type Verb<A, T> = for<'a> fn(&'a mut Db<'_>, &'a Core, &'a A) -> BoxFuture<'a, Result<T, StateError>>;
+type Verb<A, T> = for<'a> fn(&'a mut Connection<'_>, &'a Store, &'a A) -> BoxFuture<'a, Result<T, StateError>>;
 
 impl StateAdapter for SqliteState {
     type Connection = SqliteConnection;
     type Transaction = SqliteTransaction;
 
     async fn begin(&self) -> Result<SqliteTransaction, StateError> {
-        let longest = (self.inner.lock_timeout / 4).clamp(COME_FOR_IT, LONGEST_COMING);
-        let mut patience = COME_FOR_IT;
+        let longest = (self.inner.lock_timeout / 4).clamp(ACCEPT_TIMEOUT, LONGEST_ACCEPT_TIMEOUT);
+        let mut patience = ACCEPT_TIMEOUT;
         loop {
             let offer = self.inner.queue.ask(|reply| Request::Begin(patience, reply)).await?;
             if let Some(transaction) = offer.accept() {
                 return Ok(transaction);
             }
-            // It came too late. A process that is short of time has more of it at the next turn.
+            // The writer has taken the transaction back. A caller that is slow gets more time at the next turn.
             patience = patience.saturating_mul(2).min(longest);
         }
     }
 
     async fn commit(&self, mut transaction: SqliteTransaction) -> Result<(), StateError> {
-        self.inner.core.check_file()?;
-        transaction.look_for_logs()?;
+        self.inner.store.check_file()?;
+        transaction.check_logs()?;
         transaction.commit().await
     }
 
@@ -355,7 +357,7 @@ impl StateAdapter for SqliteState {
     }
 
     async fn shield(&self, connection: &mut SqliteConnection) -> Result<(), StateError> {
-        transaction::shield(connection, &self.inner.core).await
+        transaction::shield(connection, &self.inner.store).await
     }
 
     async fn unshield(&self, connection: &mut SqliteConnection) -> Result<(), StateError> {
@@ -372,7 +374,7 @@ impl StateAdapter for SqliteState {
         chains: &[NewChain],
     ) -> Result<Result<Vec<CreatedChain>, Refusal>, StateError> {
         match within {
-            Some(connection) => create::create(&mut Db::Lent(connection), &self.inner.core, chains).await,
+            Some(connection) => create::create(&mut Connection::Sqlx(connection), &self.inner.store, chains).await,
             None if chains.is_empty() => Ok(Ok(Vec::new())),
             None => {
                 self.inner
@@ -385,24 +387,26 @@ impl StateAdapter for SqliteState {
 
     async fn claim_jobs(&self, claim: &ClaimJobs) -> Result<Claimed, StateError> {
         let claimed = self
-            .run(None, claim.clone(), |c, core, claim| {
-                Box::pin(claim::claim(c, core, claim))
+            .run_write(None, claim.clone(), |connection, store, claim| {
+                Box::pin(claim::claim(connection, store, claim))
             })
             .await?;
         if !claimed.jobs.is_empty() {
-            self.inner.core.presence.enlisted(claim.worker.as_str());
+            self.inner.store.liveness.registered(claim.worker.as_str());
         }
         Ok(claimed)
     }
 
     async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
-        self.look(None, fence, |c, core, fence| Box::pin(claim::claimed(c, core, *fence)))
-            .await
+        self.run_read(None, fence, |connection, store, fence| {
+            Box::pin(claim::claimed(connection, store, *fence))
+        })
+        .await
     }
 
     async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
-        self.look(None, sample.clone(), |c, core, sample| {
-            Box::pin(claim::sample(c, core, sample))
+        self.run_read(None, sample.clone(), |connection, store, sample| {
+            Box::pin(claim::sample(connection, store, sample))
         })
         .await
     }
@@ -416,7 +420,7 @@ impl StateAdapter for SqliteState {
             return Ok(Vec::new());
         }
         if let Some(connection) = within {
-            return claim::renew(&mut Db::Lent(connection), &self.inner.core, renewals).await;
+            return lease::renew(&mut Connection::Sqlx(connection), &self.inner.store, renewals).await;
         }
         let renew = |reply| Request::Renew(renewals.to_vec(), Some(reply));
         self.inner.queue.ask(renew).await
@@ -428,7 +432,7 @@ impl StateAdapter for SqliteState {
         settlements: &[Settlement],
     ) -> Result<Vec<Settled>, StateError> {
         match within {
-            Some(connection) => settle::settle(&mut Db::Lent(connection), &self.inner.core, settlements).await,
+            Some(connection) => settle::settle(&mut Connection::Sqlx(connection), &self.inner.store, settlements).await,
             None if settlements.is_empty() => Ok(Vec::new()),
             None => {
                 self.inner
@@ -440,24 +444,28 @@ impl StateAdapter for SqliteState {
     }
 
     async fn reap_leases(&self, reap: &ReapLeases) -> Result<Vec<ReapedJob>, StateError> {
-        self.run(None, reap.clone(), |c, core, reap| Box::pin(claim::reap(c, core, reap)))
-            .await
+        self.run_write(None, reap.clone(), |connection, store, reap| {
+            Box::pin(lease::reap(connection, store, reap))
+        })
+        .await
     }
 
     async fn owner_died(&self, since: Instant) {
-        if !self.inner.core.presence.is_possible() {
+        if !self.inner.store.liveness.is_possible() {
             std::future::pending::<()>().await;
         }
         loop {
-            let rows = self.look(None, (), |db, core, ()| Box::pin(presence::processes(db, core)));
-            // Should the file fail, others notice, and the next look comes soon.
+            let rows = self.run_read(None, (), |connection, store, ()| {
+                Box::pin(liveness::processes(connection, store))
+            });
+            // Other calls report an error of the file, and the next check comes soon.
             if rows
                 .await
-                .is_ok_and(|rows| self.inner.core.presence.has_died_since(&rows, since))
+                .is_ok_and(|rows| self.inner.store.liveness.has_died_since(&rows, since))
             {
                 return;
             }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(LIVENESS_INTERVAL).await;
         }
     }
 
@@ -467,7 +475,7 @@ impl StateAdapter for SqliteState {
         job: JobId,
         fence: Fence,
     ) -> Result<Result<(), AbortReason>, StateError> {
-        claim::hold(&mut Db::Lent(connection), &self.inner.core, job, fence).await
+        locks::hold_lease(&mut Connection::Sqlx(connection), &self.inner.store, job, fence).await
     }
 
     async fn lock_chain(
@@ -475,8 +483,7 @@ impl StateAdapter for SqliteState {
         connection: &mut SqliteConnection,
         chain: ChainId,
     ) -> Result<Option<JobRecord>, StateError> {
-        let mut latest = operate::latest_jobs(&mut Db::Lent(connection), &self.inner.core, &[chain]).await?;
-        Ok(latest.remove(&chain).map(|stored| stored.job))
+        locks::lock_chain(&mut Connection::Sqlx(connection), &self.inner.store, chain).await
     }
 
     async fn trigger_jobs(
@@ -484,8 +491,8 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         jobs: &[JobId],
     ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
-        self.run(within, jobs.to_vec(), |c, core, jobs| {
-            Box::pin(operate::trigger(c, core, jobs))
+        self.run_write(within, jobs.to_vec(), |connection, store, jobs| {
+            Box::pin(operate::trigger(connection, store, jobs))
         })
         .await
     }
@@ -495,8 +502,8 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         chains: &[ChainId],
     ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
-        self.run(within, chains.to_vec(), |c, core, chains| {
-            Box::pin(operate::cancel(c, core, chains))
+        self.run_write(within, chains.to_vec(), |connection, store, chains| {
+            Box::pin(operate::cancel(connection, store, chains))
         })
         .await
     }
@@ -506,8 +513,8 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         chains: &[ChainId],
     ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
-        self.run(within, chains.to_vec(), |c, core, chains| {
-            Box::pin(operate::retry(c, core, chains))
+        self.run_write(within, chains.to_vec(), |connection, store, chains| {
+            Box::pin(operate::retry(connection, store, chains))
         })
         .await
     }
@@ -517,8 +524,8 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         delete: &DeleteChains,
     ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
-        self.run(within, delete.clone(), |c, core, delete| {
-            Box::pin(operate::delete(c, core, delete))
+        self.run_write(within, delete.clone(), |connection, store, delete| {
+            Box::pin(operate::delete(connection, store, delete))
         })
         .await
     }
@@ -528,8 +535,8 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         jobs: &[JobId],
     ) -> Result<Vec<JobRecord>, StateError> {
-        self.look(within, jobs.to_vec(), |c, core, jobs| {
-            Box::pin(query::jobs_by_id(c, core, jobs))
+        self.run_read(within, jobs.to_vec(), |connection, store, jobs| {
+            Box::pin(query::jobs_by_id(connection, store, jobs))
         })
         .await
     }
@@ -539,8 +546,8 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         chains: &[ChainId],
     ) -> Result<Vec<ChainRecord>, StateError> {
-        self.look(within, chains.to_vec(), |c, core, chains| {
-            Box::pin(query::chains_by_id(c, core, chains))
+        self.run_read(within, chains.to_vec(), |connection, store, chains| {
+            Box::pin(query::chains_by_id(connection, store, chains))
         })
         .await
     }
@@ -550,8 +557,8 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         query: &JobQuery,
     ) -> Result<Vec<JobRecord>, StateError> {
-        self.look(within, query.clone(), |c, core, query| {
-            Box::pin(query::list_jobs(c, core, query))
+        self.run_read(within, query.clone(), |connection, store, query| {
+            Box::pin(query::list_jobs(connection, store, query))
         })
         .await
     }
@@ -561,8 +568,8 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         query: &ChainQuery,
     ) -> Result<Vec<ChainRecord>, StateError> {
-        self.look(within, query.clone(), |c, core, query| {
-            Box::pin(query::list_chains(c, core, query))
+        self.run_read(within, query.clone(), |connection, store, query| {
+            Box::pin(query::list_chains(connection, store, query))
         })
         .await
     }
@@ -572,13 +579,17 @@ impl StateAdapter for SqliteState {
         within: Option<&mut SqliteConnection>,
         job: JobId,
     ) -> Result<Vec<ChainRecord>, StateError> {
-        self.look(within, job, |c, core, job| Box::pin(query::list_blockers(c, core, job)))
-            .await
+        self.run_read(within, job, |connection, store, job| {
+            Box::pin(query::list_blockers(connection, store, job))
+        })
+        .await
     }
 
     async fn watermark(&self) -> Result<Timestamp, StateError> {
-        self.look(None, (), |db, core, ()| Box::pin(query::watermark(db, core)))
-            .await
+        self.run_read(None, (), |connection, store, ()| {
+            Box::pin(query::watermark(connection, store))
+        })
+        .await
     }
 }
 

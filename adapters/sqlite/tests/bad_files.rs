@@ -1,4 +1,4 @@
-//! Files that are refused: with a typed error that says what to do, and with nothing written, not even a log beside them.
+//! Files that are refused: the error says what to do, and nothing is written, not even a log beside the file.
 #![expect(
     clippy::unwrap_used,
     reason = "the helpers of a test fail by panicking, as the test does"
@@ -41,11 +41,11 @@ fn chain(number: u128) -> NewChain {
     NewChain::new(NewJob::new(id, "task", Payload::from_text("{}")))
 }
 
-/// The content of a file, told by its length and a hash: a difference should not fill the screen.
+/// The length and a hash of a file, so that a difference is short to print.
 type Content = (usize, u64);
 
-/// Every file of a directory that has any, with its content. SQLite makes an empty log and an index of it as soon as a file
-/// in write-ahead mode is read, and leaves them behind where it cannot write.
+/// All files of a directory that are not empty. SQLite creates an empty log and its index as soon as a file in write-ahead mode
+/// is read, and leaves them behind if it cannot write.
 fn snapshot(directory: &Path) -> BTreeMap<PathBuf, Content> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let files = entries.filter(|path| path.is_file() && !path.to_str().unwrap().ends_with("-shm"));
@@ -86,7 +86,7 @@ async fn refused(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn what_is_not_a_database_stays_as_it_is() {
+async fn a_file_that_is_not_a_database_is_not_changed() {
     let long = "this is a letter, and quite a long one; ".repeat(1_000);
     for content in ["hello", "SQLite format 3, but not quite", &long] {
         let (_directory, path) = directory();
@@ -97,7 +97,7 @@ async fn what_is_not_a_database_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_directory_in_its_place_is_told() {
+async fn a_directory_instead_of_a_file_is_refused() {
     let (_directory, path) = directory();
     std::fs::create_dir(&path).unwrap();
     let error = refused(&path).await;
@@ -105,7 +105,7 @@ async fn a_directory_in_its_place_is_told() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_is_told_and_not_made() {
+async fn a_missing_directory_is_reported_and_not_created() {
     let (directory, _) = directory();
     let error = refused(&directory.path().join("nowhere").join("app.db")).await;
     assert!(error.contains("check that its directory exists"), "{error}");
@@ -117,7 +117,7 @@ async fn a_damaged_database_is_corrupt() {
     let (_directory, path) = directory();
     SqliteState::open(&path).await.unwrap().close().await.unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    // The header stays, so it is still a database; what the first page says of its tables is gone.
+    // The header stays, so the file is still a database; the list of its tables is destroyed.
     bytes[100..1_000].fill(0xFF);
     std::fs::write(&path, bytes).unwrap();
     let error = refused_with(SqliteState::options(), &path, StateErrorKind::Misconfigured).await;
@@ -140,9 +140,9 @@ async fn a_schema_from_the_future_is_refused() {
     );
 }
 
-/// SQLite does not tell names apart by case, so neither may the look for them.
+/// SQLite compares names without regard to case, and so must the check.
 #[tokio::test]
-async fn tables_of_others_with_our_names_are_left_alone() {
+async fn tables_of_the_application_with_our_names_are_not_changed() {
     for foreign in [
         "CREATE TABLE queuert_job (mine TEXT)",
         "CREATE TABLE Queuert_Job (mine TEXT)",
@@ -160,13 +160,13 @@ async fn tables_of_others_with_our_names_are_left_alone() {
             error.contains("which is not queuert's") && error.contains(".prefix(..)"),
             "{foreign}: {error}"
         );
-        // The advice is good.
+        // The advice helps.
         SqliteState::options().prefix("jobs_").open(&path).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_file_that_stays_locked_is_told() {
+async fn a_file_that_stays_locked_is_reported() {
     let (_directory, path) = directory();
     let mut other = raw(&path).await;
     other.execute("CREATE TABLE mine (x)").await.unwrap();
@@ -179,7 +179,7 @@ async fn a_file_that_stays_locked_is_told() {
 }
 
 #[tokio::test]
-async fn a_connection_that_may_not_write_is_told() {
+async fn a_read_only_connection_is_reported() {
     let (_directory, path) = directory();
     written(&path, &["CREATE TABLE mine (x)"]).await;
     let reading = SqliteState::options().connect_options(SqliteConnectOptions::new().read_only(true));
@@ -189,7 +189,7 @@ async fn a_connection_that_may_not_write_is_told() {
 
 #[cfg(unix)]
 mod elsewhere {
-    //! What needs a process of its own: another user, or less room.
+    //! Tests that need another process: with another user, or with less space.
 
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
@@ -197,11 +197,11 @@ mod elsewhere {
 
     use super::*;
 
-    /// What the child should do, and where.
+    /// The task of the child, and its directory.
     const TASK: &str = "QUEUERT_TEST_TASK";
     const PLACE: &str = "QUEUERT_TEST_PLACE";
 
-    /// This very program again, as another process.
+    /// This program as another process.
     #[tokio::test]
     async fn child() {
         let (Ok(task), Ok(place)) = (std::env::var(TASK), std::env::var(PLACE)) else {
@@ -236,9 +236,9 @@ mod elsewhere {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Runs as a user who may not write there: root may write everywhere, so it becomes nobody first.
+    /// Runs as a user without write access. Root may write everywhere, so the child runs as the user `nobody` then.
     #[tokio::test]
-    async fn a_read_only_file_is_told() {
+    async fn a_read_only_file_is_reported() {
         const NOBODY: u32 = 65_534;
         let (directory, _) = directory();
         let place = directory.path().join("place");
@@ -256,16 +256,15 @@ mod elsewhere {
             .append(true)
             .open(place.join("app.db"))
             .is_ok();
-        let output = match is_root {
-            true => {
-                // Where it lies may be closed to others.
-                let copy = directory.path().join("program");
-                std::fs::copy(&own, &copy).unwrap();
-                set_mode(&copy, 0o755);
-                let mut command = child_command(&copy, "read-only", &place);
-                command.current_dir(directory.path()).uid(NOBODY).gid(NOBODY).output()
-            }
-            false => child_command(&own, "read-only", &place).output(),
+        let output = if is_root {
+            // A copy, because the other user may not be able to read the directory of the program.
+            let copy = directory.path().join("program");
+            std::fs::copy(&own, &copy).unwrap();
+            set_mode(&copy, 0o755);
+            let mut command = child_command(&copy, "read-only", &place);
+            command.current_dir(directory.path()).uid(NOBODY).gid(NOBODY).output()
+        } else {
+            child_command(&own, "read-only", &place).output()
         };
         set_mode(&closed, 0o755);
         done(&output.unwrap());
@@ -291,8 +290,8 @@ mod elsewhere {
         );
     }
 
-    /// A batch of several statements that does not fit into the writer's cache, so that the disk is full in the middle of
-    /// it: SQLite undoes the whole transaction by itself then.
+    /// A batch of several statements that does not fit into the writer's cache, so that the disk becomes full in the middle of
+    /// it: SQLite rolls back the whole transaction by itself then.
     fn larger_than_the_cache() -> Vec<NewChain> {
         let input = format!("\"{}\"", "x".repeat(10_000));
         let chains = (100_000..103_000).map(|number| {
@@ -302,11 +301,11 @@ mod elsewhere {
         chains.collect()
     }
 
-    /// A limit that every shell can set stands for a disk on which writing fails.
+    /// A file size limit of the shell makes writes fail, like a disk error.
     #[tokio::test]
     async fn writes_that_fail_are_transient_and_lose_nothing() {
         let (_directory, path) = directory();
-        // Blocks of 512 bytes. The signal would end the process; ignored, the write fails.
+        // Blocks of 512 bytes. The signal would end the process; if it is ignored, the write fails.
         let script = "trap '' XFSZ; ulimit -f 1000; exec \"$0\" --exact elsewhere::child --nocapture";
         let mut command = Command::new("sh");
         command.args(["-c", script]).arg(std::env::current_exe().unwrap());
@@ -336,7 +335,7 @@ mod elsewhere {
         assert_eq!(check, "ok");
     }
 
-    /// A disk that is really full, where the machine lets us mount one.
+    /// A file system that is really full, if the test may mount one.
     #[tokio::test]
     async fn a_full_disk_is_transient_and_loses_nothing() {
         let (_directory, path) = directory();
@@ -369,7 +368,7 @@ mod elsewhere {
         let filler = place.join("filler");
         let fill = || {
             let mut size = 2 << 20;
-            // Whatever is left, down to the last page.
+            // Fills the file system down to the last page.
             let mut file = std::fs::File::create(&filler).unwrap();
             while size >= 512 {
                 if std::io::Write::write_all(&mut file, &vec![1; size]).is_err() {

@@ -1,5 +1,4 @@
-//! A store that is asked to close again and again has one thread that closes it. Alone in its file: it counts the threads of
-//! the process.
+//! Repeated calls of `close` share one thread. The test is alone in its binary because it counts the threads of the process.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +14,7 @@ use tempfile::TempDir;
 
 fn closing_threads() -> usize {
     let threads = fs::read_dir("/proc/self/task").unwrap();
-    // One that has ended meanwhile has no name.
+    // A thread that has ended meanwhile has no name.
     let names = threads.filter_map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).ok());
     names.filter(|name| name.trim() == "queuert-close").count()
 }
@@ -38,7 +37,7 @@ async fn unsuccessful_calls_share_a_thread() {
     while closing_threads() > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // Of one that is closed there is nothing left to close.
+    // A store that is closed needs no thread.
     state.close().await.unwrap();
     assert_eq!(closing_threads(), 0);
 }

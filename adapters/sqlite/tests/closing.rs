@@ -1,4 +1,4 @@
-//! Closing a store: what it waits for, what it says if that takes too long, and that nothing of the log is left.
+//! Closing a store: what it waits for, what it reports if that takes too long, and that no log is left.
 #![expect(
     clippy::unwrap_used,
     reason = "the helpers of a test fail by panicking, as the test does"
@@ -48,13 +48,13 @@ async fn exists(path: &Path, number: u128) -> bool {
     found
 }
 
-/// With this library's own connection for groups, and with one of sqlx.
+/// A store whose batches run on a connection of rusqlite, and one whose batches run on a connection of sqlx.
 fn kinds() -> [SqliteOptions; 2] {
     let connect = SqliteConnectOptions::new();
     [SqliteState::options(), SqliteState::options().connect_options(connect)]
 }
 
-/// The size of the log beside the file; nothing if there is none.
+/// The size of the log; zero if there is none.
 fn log(path: &Path) -> u64 {
     fs::metadata(path.with_extension("db-wal")).map_or(0, |log| log.len())
 }
@@ -65,10 +65,10 @@ async fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// A transaction that is still open is told when the patience is over. It can be used and committed after that, and the
-/// file is closed then.
+/// If a transaction stays open for too long, `close` fails. The transaction can still be used and committed, and the file is
+/// closed after that.
 #[tokio::test]
-async fn a_transaction_that_stays_open_is_told_and_can_still_be_committed() {
+async fn a_transaction_that_stays_open_is_reported_and_can_still_be_committed() {
     for options in kinds() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("app.db");
@@ -96,7 +96,7 @@ async fn a_transaction_that_stays_open_is_told_and_can_still_be_committed() {
     }
 }
 
-/// One that was told so and does not ask again finds the file closed all the same.
+/// The file is closed even if `close` is not called again.
 #[tokio::test]
 async fn a_transaction_that_is_dropped_later_lets_the_file_be_closed() {
     let directory = TempDir::new().unwrap();
@@ -112,7 +112,7 @@ async fn a_transaction_that_is_dropped_later_lets_the_file_be_closed() {
     assert!(exists(&path, 1).await);
 }
 
-/// A transaction that ends in time is waited for.
+/// `close` waits for a transaction that ends in time.
 #[tokio::test]
 async fn a_transaction_that_ends_is_waited_for() {
     let directory = TempDir::new().unwrap();
@@ -171,10 +171,10 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// Closing waits for a transaction for as long as `lock_timeout` says, and does not keep silent about it until then. The
-/// subscriber is that of the caller, also if it is one of its thread only.
+/// Closing waits for a transaction for up to `lock_timeout`, and logs a warning before that. The warning goes to the subscriber
+/// of the caller, also if that is only the subscriber of its thread.
 #[tokio::test]
-async fn what_closing_waits_for_is_said_while_it_waits() {
+async fn closing_warns_while_it_waits() {
     let warnings = Warnings::default();
     let _installed = tracing::subscriber::set_default(warnings.clone());
     let directory = TempDir::new().unwrap();
@@ -199,7 +199,7 @@ async fn what_closing_waits_for_is_said_while_it_waits() {
 }
 
 #[tokio::test]
-async fn a_database_in_memory_tells_of_an_open_transaction_too() {
+async fn a_database_in_memory_reports_an_open_transaction_too() {
     let options = SqliteState::options().lock_timeout(Duration::from_millis(50));
     let state = options.open_in_memory().await.unwrap();
     let transaction = state.begin().await.unwrap();
@@ -212,9 +212,9 @@ async fn a_database_in_memory_tells_of_an_open_transaction_too() {
     state.close().await.unwrap();
 }
 
-/// Workers, waits, listeners, readers and a watch: whatever has a connection has closed it when the store is closed.
+/// Workers, waiters, subscribers, readers and the watch have closed their connections when the store is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_of_the_log_is_left() {
+async fn no_log_is_left() {
     for round in 0..15_u32 {
         for options in kinds() {
             let directory = TempDir::new().unwrap();
@@ -251,7 +251,7 @@ async fn nothing_of_the_log_is_left() {
             let reads: Vec<_> = reads.collect();
             match round % 2 {
                 0 => workers.stop().await,
-                // They find out by themselves.
+                // The workers notice by themselves that the store is closed.
                 _ => drop(workers),
             }
             state.close().await.unwrap();
@@ -268,7 +268,7 @@ fn single() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// What runtimes that have ended leave behind is closed on threads of their own, which is waited for.
+/// The connections of runtimes that have ended are closed on other threads, and `close` waits for that.
 #[test]
 fn connections_of_runtimes_that_have_ended_are_closed() {
     for round in 0..20_u128 {
@@ -292,7 +292,7 @@ fn connections_of_runtimes_that_have_ended_are_closed() {
     }
 }
 
-/// Each of several calls waits for the end.
+/// Each of several calls waits until the file is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn several_calls_close_the_file_together() {
     for round in 0..20_u128 {

@@ -1,4 +1,4 @@
-//! The contract of the adapters, kept by those of SQLite. Every case has a file of its own in a temporary directory.
+//! The conformance cases, on SQLite. Every case has its own file in a temporary directory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ struct File {
     /// The store that was opened last, with its path.
     latest: Mutex<Option<(SqliteState, PathBuf)>>,
     opened: AtomicUsize,
-    /// What connections are made with; with options of the caller's, groups run on a connection of sqlx.
+    /// The options of the caller; with them, batches run on a connection of sqlx.
     connect: Option<SqliteConnectOptions>,
 }
 
@@ -56,7 +56,7 @@ impl File {
     }
 }
 
-/// What ends a transaction, and whether it is an error.
+/// Statements that end a transaction, and whether they fail.
 const ENDS: [(&str, bool); 7] = [
     ("INSERT OR ROLLBACK INTO taken VALUES ('taken')", true),
     ("INSERT INTO forbidden VALUES ('anything')", true),
@@ -116,13 +116,12 @@ impl StateFixture for File {
         self.options().open(path).await.expect("the file can be opened again")
     }
 
-    /// The locks go with the last handle, as they do with a process; `tests/recovery` kills real ones.
+    /// The last handle releases its locks when it is dropped, as a process does when it ends.
     async fn kill(&self, twin: SqliteState) {
         drop(twin);
     }
 
-    /// A failed statement undoes itself in SQLite and the transaction goes on; a deferred constraint is what makes the
-    /// commit fail.
+    /// A statement that fails undoes only itself in SQLite; a deferred constraint makes the commit fail.
     async fn poison(&self, connection: &mut SqliteConnection) {
         sqlx::query("INSERT INTO poison VALUES ('there is no such marker')")
             .execute(connection)
@@ -174,7 +173,7 @@ impl StateFixture for File {
         let (statement, fails) = ENDS[way];
         let ended = sqlx::raw_sql(statement).execute(&mut *connection).await;
         assert_eq!(ended.is_err(), fails, "{statement}: {ended:?}");
-        // Room for what comes after.
+        // Removes the size limit for the statements after this.
         sqlx::raw_sql("PRAGMA max_page_count = 1000000")
             .execute(connection)
             .await
@@ -227,7 +226,7 @@ impl NotifyFixture for File {
     }
 }
 
-/// The shipping client and workers, with hints through the file.
+/// Client and workers, with hints through the file.
 impl PairFixture for File {
     async fn notify(&self) -> Arc<dyn NotifyAdapter> {
         match self.latest() {

@@ -1,4 +1,4 @@
-//! Files: new ones, old ones, and what may be found in them. `bad_files.rs` has those that are refused.
+//! Opening new and existing files. `bad_files.rs` has files that are refused.
 #![expect(
     clippy::unwrap_used,
     reason = "the helpers of a test fail by panicking, as the test does"
@@ -140,7 +140,7 @@ async fn only_plain_prefixes_are_taken() {
     assert!(!path.exists());
 }
 
-/// A size limit of the database stands for a full disk: SQLite reports both in the same way.
+/// A size limit of the database has the effect of a full disk: SQLite reports both in the same way.
 #[tokio::test]
 async fn a_full_disk_is_transient_and_loses_nothing() {
     let (_directory, path) = directory();
@@ -176,7 +176,7 @@ async fn a_database_in_memory_works() {
 }
 
 #[tokio::test]
-async fn finished_chains_go_and_the_file_shrinks() {
+async fn finished_chains_are_deleted_and_the_file_shrinks() {
     use queuert::adapter::{Authority, ClaimJobs, ClaimType, Outcome, Settlement};
     let (_directory, path) = directory();
     let state = SqliteState::open(&path).await.unwrap();
@@ -224,7 +224,7 @@ async fn finished_chains_go_and_the_file_shrinks() {
     assert_eq!(state.incremental_vacuum(100_000).await.unwrap(), 0);
 }
 
-/// What somebody should look at, and what others wait for or may have to read, is kept however old it is.
+/// Dead chains, and chains that a job waits for or may have to read, are kept at any age.
 #[tokio::test]
 async fn chains_that_are_needed_are_not_deleted() {
     use queuert::{JobType, JobTypes};
@@ -256,10 +256,10 @@ async fn chains_that_are_needed_are_not_deleted() {
     let cancelled = client.start(Part(true)).delay(hour).await.unwrap();
     client.cancel(&cancelled).await.unwrap();
     let worker = client.worker().process(|job: Attempt<Part>| async move {
-        match job.0 {
-            true => job.finish(1),
-            false => Err(queuert::JobError::fatal("no")),
+        if job.0 {
+            return job.finish(1);
         }
+        Err(queuert::JobError::fatal("no"))
     });
     worker.drain().await.unwrap();
     let left = async || {
@@ -271,7 +271,7 @@ async fn chains_that_are_needed_are_not_deleted() {
     tokio::time::sleep(Duration::from_millis(2)).await;
     assert_eq!(state.delete_finished(Duration::from_millis(1), 100).await.unwrap(), 2);
     assert_eq!(left().await, [fatal.id(), needed.id(), whole.id()]);
-    // When nobody needs it any more, it goes too.
+    // A chain that no job needs any more is deleted.
     client.delete_chains([&whole]).await.unwrap();
     assert_eq!(state.delete_finished(Duration::from_millis(1), 100).await.unwrap(), 1);
     assert_eq!(left().await, [fatal.id()]);

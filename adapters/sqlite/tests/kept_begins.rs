@@ -16,7 +16,7 @@ use sqlx::{Connection, Executor, SqliteConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Others fail if a kept `begin` holds them up for this long.
+/// The lock timeout: other callers fail if a kept `begin` makes them wait for this long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 async fn file() -> (TempDir, PathBuf, SqliteState) {
@@ -32,8 +32,8 @@ async fn start(state: &SqliteState, number: u128) {
     state.create_chains(None, &[chain]).await.unwrap().unwrap();
 }
 
-/// Operations, transactions and reads of others come through.
-async fn others_come_through(state: &SqliteState, number: u128) {
+/// Operations, transactions and reads of other callers succeed.
+async fn others_succeed(state: &SqliteState, number: u128) {
     start(state, number).await;
     let transaction = state.begin().await.unwrap();
     state.commit(transaction).await.unwrap();
@@ -59,24 +59,24 @@ async fn kept_before_its_turn() {
     let mut begin = Box::pin(state.begin());
     assert!(begin.as_mut().now_or_never().is_none());
     state.rollback(before).await.unwrap();
-    others_come_through(&state, 1).await;
+    others_succeed(&state, 1).await;
     let transaction = begin.await.unwrap();
     state.commit(transaction).await.unwrap();
 }
 
-/// Its turn has come, and SQLite has given it the lock; it has not been polled since.
+/// Its transaction has begun and has the lock; the future has not been polled since.
 #[tokio::test]
 async fn kept_after_sqlite_has_begun() {
     let (_directory, path, state) = file().await;
     let mut begin = Box::pin(state.begin());
     assert!(begin.as_mut().now_or_never().is_none());
     is_locked(&path).await;
-    others_come_through(&state, 1).await;
+    others_succeed(&state, 1).await;
     let transaction = begin.await.unwrap();
     state.commit(transaction).await.unwrap();
 }
 
-/// The same, dropped in the end.
+/// The same, and the future is dropped.
 #[tokio::test]
 async fn dropped_after_sqlite_has_begun() {
     let (_directory, path, state) = file().await;
@@ -84,18 +84,17 @@ async fn dropped_after_sqlite_has_begun() {
     assert!(begin.as_mut().now_or_never().is_none());
     is_locked(&path).await;
     drop(begin);
-    others_come_through(&state, 1).await;
+    others_succeed(&state, 1).await;
 }
 
-/// Polled too late again and again: each time the store waits for longer, because the process may be short of time, and
-/// never for so long that others give up.
+/// A future that is polled too late gets more time at each try, but never so much that other callers time out.
 #[tokio::test]
 async fn polled_too_late_again_and_again() {
     let (_directory, _, state) = file().await;
     let mut begin = Box::pin(state.begin());
     for number in 1..=8 {
         assert!(begin.as_mut().now_or_never().is_none(), "{number}");
-        others_come_through(&state, number).await;
+        others_succeed(&state, number).await;
     }
     let transaction = begin.await.unwrap();
     state.commit(transaction).await.unwrap();

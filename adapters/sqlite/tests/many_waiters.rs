@@ -1,4 +1,4 @@
-//! A thousand first waits share one watch. A test of its own binary, because it counts what the process has open.
+//! A thousand first waits share one watch. The test has its own binary because it counts the open files of the process.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ const WAITERS: u128 = 1_000;
 fn handles(path: &Path) -> usize {
     let handles = fs::read_dir("/proc/self/fd").unwrap();
     let leads_there = |handle: io::Result<fs::DirEntry>| {
-        // One that was closed meanwhile leads nowhere.
+        // A file that was closed meanwhile has no path.
         handle.is_ok_and(|handle| fs::read_link(handle.path()).is_ok_and(|file| file == path))
     };
     handles.map(leads_there).filter(|there| *there).count()
@@ -50,7 +50,7 @@ async fn a_thousand_first_waits_open_the_file_once() {
         let state = options.open(&path).await.unwrap();
         let before = handles(&path);
         assert!(before > 0, "the store has the file open");
-        // The thread of the store before has closed its connection, and may not have ended.
+        // The thread of the previous store has closed its connection, but may not have ended.
         while watches() > 0 {
             tokio::task::yield_now().await;
         }
@@ -73,7 +73,7 @@ async fn a_thousand_first_waits_open_the_file_once() {
     }
 }
 
-/// A process that has no file left to open: what is open already goes on, and the rest is for later.
+/// In a process that cannot open more files, an open store goes on, and calls that need another file fail for the time being.
 #[tokio::test]
 async fn a_store_that_is_open_takes_no_harm_from_a_process_without_files() {
     let directory = TempDir::new().unwrap();
@@ -87,7 +87,7 @@ async fn a_store_that_is_open_takes_no_harm_from_a_process_without_files() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// What the test above runs in another process; on its own it does nothing.
+/// The part of the test above that runs in another process; it does nothing otherwise.
 #[tokio::test]
 async fn without_files() {
     let Some(place) = std::env::var_os("QUEUERT_PLACE") else {

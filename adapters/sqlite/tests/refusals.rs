@@ -1,5 +1,5 @@
-//! The file refuses for a while: results of processors that succeed meanwhile are stored when that is over, no attempt is
-//! charged, and health says so. Full disks are a fault of `tests/torture`.
+//! The store fails for a while: results of processors that succeed meanwhile are stored afterwards, no attempt is charged, and
+//! health reports it. `tests/torture` tests full disks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection, Executor, SqliteConnection};
 use tokio::sync::{Semaphore, watch};
 
-/// Until here something must have happened; it only counts if it does not.
+/// A deadline that a test reaches only if it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const CHAINS: usize = 20;
@@ -24,7 +24,7 @@ enum Jobs {
     Work(Work),
 }
 
-/// A table that is away, as while somebody restores a backup or changes the schema by hand.
+/// A table is missing for a while, as during the restore of a backup or a change of the schema by hand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_is_missing_for_a_while_loses_no_result() {
     let directory = tempfile::TempDir::new().expect("there is room");

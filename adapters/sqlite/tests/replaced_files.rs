@@ -1,5 +1,5 @@
-//! A database that is replaced, deleted or moved while a store has it open: nothing is written to a file that no other
-//! program finds, and the caller is told.
+//! A database that is replaced, deleted or moved while a store has it open: nothing is written to a file that no other program
+//! finds, and calls fail with an error that says so.
 #![cfg(unix)]
 #![expect(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ async fn start(state: &SqliteState, number: u128) -> Result<(), StateError> {
     })
 }
 
-/// A store with one chain, and the same with options of the caller's, which goes through sqlx.
+/// A store with one chain, and the same with options of the caller, which goes through sqlx.
 async fn stores() -> Vec<(TempDir, PathBuf, SqliteState)> {
     let mut stores = Vec::new();
     for own_options in [false, true] {
@@ -79,7 +79,7 @@ async fn exists(path: &Path, number: u128) -> bool {
 }
 
 #[tokio::test]
-async fn a_replaced_file_is_told_and_neither_file_is_written() {
+async fn a_replaced_file_is_reported_and_neither_file_is_written() {
     for (directory, path, state) in stores().await {
         let other = directory.path().join("other.db");
         SqliteState::open(&other).await.unwrap().close().await.unwrap();
@@ -92,7 +92,7 @@ async fn a_replaced_file_is_told_and_neither_file_is_written() {
         all_calls_are_refused(&state, &path).await;
         assert_eq!(fs::read(&path).unwrap(), before, "the new file");
         assert_eq!(fs::read(&log).unwrap(), logged, "the log of the old one");
-        // Back in its place, it is the same file again, and nothing was lost.
+        // When the file is back, the store works again, and nothing was lost.
         fs::rename(&kept, &path).unwrap();
         start(&state, 3).await.unwrap();
         assert_eq!(state.get_jobs(None, &[1, 2, 3].map(id)).await.unwrap().len(), 2);
@@ -102,7 +102,7 @@ async fn a_replaced_file_is_told_and_neither_file_is_written() {
 }
 
 #[tokio::test]
-async fn a_deleted_file_is_told() {
+async fn a_deleted_file_is_reported() {
     for (_directory, path, state) in stores().await {
         fs::remove_file(&path).unwrap();
         all_calls_are_refused(&state, &path).await;
@@ -111,8 +111,8 @@ async fn a_deleted_file_is_told() {
     }
 }
 
-/// Renames a file with a chain of its own over that of the store, whose log has pages of which the new file has others.
-/// Returns what is in the new file.
+/// Renames a file with another chain over that of the store, whose log has pages that differ from those of the new file.
+/// Returns the content of the new file.
 async fn replace(path: &Path, state: &SqliteState) -> Vec<u8> {
     let other = path.with_file_name("other.db");
     let new = SqliteState::open(&other).await.unwrap();
@@ -125,8 +125,8 @@ async fn replace(path: &Path, state: &SqliteState) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-/// A runtime that has no connection yet opens none to the new file: that connection would take the log of the old file for
-/// its own, and write it into the new one when it is closed.
+/// A runtime that has no connection yet opens none to the new file: that connection would take the log of the old file for the
+/// log of the new one, and write it into the new file when it is closed.
 #[tokio::test]
 async fn no_connection_is_opened_to_another_file() {
     for (_directory, path, state) in stores().await {
@@ -156,7 +156,7 @@ async fn a_connection_that_finds_another_file_is_closed_unused() {
         let (before, logged) = (fs::read(&other).unwrap(), fs::read(log_of(&path)).unwrap());
         let jobs = [id(1)];
         let mut read = std::pin::pin!(state.get_jobs(None, &jobs));
-        // Up to here it has found the right file. What it has spawned runs on this thread too, so not before the rename.
+        // The call has found the right file so far. The task that it has spawned runs on this thread, after the rename.
         std::future::poll_fn(|context| {
             assert!(read.as_mut().poll(context).is_pending());
             fs::rename(&other, &path).unwrap();
@@ -168,7 +168,7 @@ async fn a_connection_that_finds_another_file_is_closed_unused() {
             fs::read(log_of(&path)).unwrap() == logged,
             "the log of the old file is as it was"
         );
-        // Back in its place, no connection to the other file is left.
+        // When the file is back, no connection to the other file is left.
         fs::rename(&kept, &path).unwrap();
         assert_eq!(state.get_jobs(None, &[id(1)]).await.unwrap().len(), 1);
         state.close().await.unwrap();
@@ -179,10 +179,10 @@ async fn a_connection_that_finds_another_file_is_closed_unused() {
     }
 }
 
-/// SQLite does not fold the log of a file that is not at its path, and the next connection writes what is left of it into
-/// the file that is there. So `close` does not pretend that all is well, and who does what it says is safe.
+/// SQLite does not fold the log of a file that is not at its path, and the next connection would write the log into the file
+/// that is there. So `close` fails with an error, and an operator who follows its advice loses nothing.
 #[tokio::test]
-async fn a_store_whose_file_was_replaced_says_so_at_close_and_what_it_says_is_enough() {
+async fn closing_a_store_whose_file_was_replaced_fails_with_advice_that_helps() {
     for (directory, path, state) in stores().await {
         let before = replace(&path, &state).await;
         let aside = directory.path().join("aside.db");
@@ -212,7 +212,7 @@ async fn a_store_whose_file_was_replaced_says_so_at_close_and_what_it_says_is_en
     }
 }
 
-/// Who closes a store while its file is away can do it again when the file is back, and then the log is folded.
+/// A store that was closed while its file was missing can be closed again when the file is back, which folds the log.
 #[tokio::test]
 async fn a_store_can_be_closed_again_when_its_file_is_back() {
     for (directory, path, state) in stores().await {
@@ -231,7 +231,7 @@ async fn a_store_can_be_closed_again_when_its_file_is_back() {
 }
 
 #[tokio::test]
-async fn a_renamed_directory_is_told() {
+async fn a_renamed_directory_is_reported() {
     for (directory, _, first) in stores().await {
         first.close().await.unwrap();
         let (here, there) = (directory.path().join("here"), directory.path().join("there"));
@@ -248,7 +248,7 @@ async fn a_renamed_directory_is_told() {
 }
 
 #[tokio::test]
-async fn a_link_that_leads_elsewhere_is_told() {
+async fn a_changed_link_is_reported() {
     let directory = TempDir::new().unwrap();
     let [one, other, link] = ["one.db", "other.db", "link.db"].map(|name| directory.path().join(name));
     SqliteState::open(&other).await.unwrap().close().await.unwrap();
@@ -275,9 +275,9 @@ async fn a_transaction_that_was_open_is_not_committed() {
     }
 }
 
-/// The transaction of a caller looks at its commit, however lately somebody has looked.
+/// The commit of a caller's transaction always checks the log, however recent the last check is.
 #[tokio::test]
-async fn a_transaction_whose_log_was_taken_away_is_not_committed() {
+async fn a_transaction_whose_log_was_deleted_is_not_committed() {
     for (directory, path, state) in stores().await {
         let mut transaction = state.begin().await.unwrap();
         let created = state.create_chains(Some(&mut transaction), &[chain(2)]).await.unwrap();
@@ -293,12 +293,12 @@ async fn a_transaction_whose_log_was_taken_away_is_not_committed() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_taken_away_is_told() {
+async fn a_deleted_log_is_reported() {
     for (_directory, path, state) in stores().await {
         let log = log_of(&path);
         start(&state, 2).await.unwrap();
         fs::remove_file(&log).unwrap();
-        // It is looked for ten times a second.
+        // The store checks it ten times a second.
         let error = loop {
             match start(&state, fastrand::u128(1_000..)).await {
                 Ok(()) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -320,7 +320,7 @@ enum Jobs {
 }
 
 #[tokio::test]
-async fn workers_and_listeners_are_told_and_go_on_when_it_is_back() {
+async fn workers_and_subscribers_fail_and_go_on_when_the_file_is_back() {
     for (directory, path, state) in stores().await {
         let notify = SqliteNotify::new(&state);
         let client = Client::builder(state.clone()).notify(notify.clone()).build();

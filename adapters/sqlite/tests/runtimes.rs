@@ -1,4 +1,4 @@
-//! Runtimes that stand still or end while others use the same store.
+//! Runtimes that the program does not drive, or that end, while other runtimes use the same store.
 #![expect(
     clippy::unwrap_used,
     reason = "the helpers of a test fail by panicking, as the test does"
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
 
-/// Until here something must have happened; it only counts if it does not.
+/// A deadline that a test reaches only if it fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn single() -> Runtime {
@@ -68,8 +68,8 @@ fn a_runtime_that_nobody_drives_holds_up_no_other() {
         let mut subscription = still
             .block_on(notify.subscribe(Topic::Chain(id(21).as_chain())))
             .unwrap();
-        // Left in the line of the runtime that now stands still, before its writer has come to it: a transaction that has
-        // begun would be its caller's, and others wait for that.
+        // A request in the queue of the runtime that is not driven any more, before its writer has received it: if its
+        // transaction had begun, other callers would have to wait for it.
         let mut left = Box::pin(everything_works(&state, 11));
         still.block_on(async { assert!(left.as_mut().now_or_never().is_none()) });
         driven.block_on(async {
@@ -77,16 +77,16 @@ fn a_runtime_that_nobody_drives_holds_up_no_other() {
             let other = SqliteState::open(&path).await.unwrap();
             let cancelled = other.cancel_chains(None, &[id(21).as_chain()]).await.unwrap();
             assert!(cancelled.is_ok());
-            // The watch goes on too.
+            // The watch works too.
             while !matches!(subscription.recv().await, Some(Wake::Notice(_))) {}
             other.close().await.unwrap();
         });
         still.block_on(left);
         still.block_on(everything_works(&state, 31));
-        // The runtime that stands still has a connection, which nothing else can close.
+        // The runtime that is not driven has a connection, which no other runtime can close.
         let error = driven.block_on(state.close()).unwrap_err();
         assert!(error.to_string().contains("drive that runtime"), "{error}");
-        // The log is folded all the same: that connection is idle.
+        // The log is folded nevertheless, because that connection is idle.
         let log = path.with_extension("db-wal");
         assert_eq!(std::fs::metadata(&log).unwrap().len(), 0);
         still.block_on(state.close()).unwrap();
@@ -109,7 +109,7 @@ fn a_begin_that_stands_still_holds_up_no_other_runtime() {
     still.block_on(state.rollback(transaction)).unwrap();
 }
 
-/// A transaction that is dropped gives up the write lock, whether or not its runtime is driven after that.
+/// A transaction that is dropped releases the write lock, even if its runtime is not driven after that.
 #[test]
 fn a_transaction_that_is_dropped_on_a_runtime_that_stands_still_is_rolled_back() {
     for (own_options, nested) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -122,7 +122,7 @@ fn a_transaction_that_is_dropped_on_a_runtime_that_stands_still_is_rolled_back()
             let created = state.create_chains(Some(&mut transaction), &[chain(1)]).await;
             assert!(created.unwrap().is_ok());
             if nested {
-                // One that its caller never ends.
+                // A transaction that its caller never ends.
                 std::mem::forget(transaction.begin().await.unwrap());
             }
         });
@@ -170,7 +170,7 @@ fn a_closed_store_stays_closed_on_every_runtime() {
     }
 }
 
-/// The lock that says that a handle lives is held for as long as the handle can write.
+/// A handle holds the lock that shows that it is alive for as long as it can write.
 #[test]
 fn a_handle_gives_back_what_it_claimed_on_a_runtime_that_has_ended() {
     let directory = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! What one caller leaves on the connection of its transaction is not there for the next.
+//! A caller's transaction begins without anything that an earlier caller has left behind on the connection.
 #![expect(
     clippy::unwrap_used,
     reason = "the helpers of a test fail by panicking, as the test does"
@@ -18,7 +18,7 @@ enum End {
     Drop,
 }
 
-/// What a caller does, and a query that tells whether it is still there.
+/// A statement of a caller, and a query that tells whether it has left something behind.
 const TRACES: [(&str, &str); 16] = [
     (
         "ATTACH ':memory:' AS other",
@@ -37,7 +37,7 @@ const TRACES: [(&str, &str); 16] = [
          CREATE TEMP TRIGGER note AFTER INSERT ON main.mine BEGIN SELECT RAISE(ABORT, 'no'); END",
         "SELECT count(*) FROM sqlite_temp_master",
     ),
-    // With it SQLite waits for the lock itself, and not for as long as `lock_timeout` says.
+    // SQLite would wait for the lock by itself, regardless of `lock_timeout`.
     ("PRAGMA busy_timeout = 20000", "SELECT * FROM pragma_busy_timeout"),
     ("PRAGMA case_sensitive_like = ON", "SELECT 'a' LIKE 'A'"),
     (
@@ -78,7 +78,7 @@ async fn seen(state: &SqliteState, look: &'static str) -> i64 {
     seen
 }
 
-async fn all_traces_are_gone(state: SqliteState) {
+async fn nothing_is_left_behind(state: SqliteState) {
     for (trace, look) in TRACES {
         for end in [End::Commit, End::Rollback, End::Drop] {
             let before = seen(&state, look).await;
@@ -87,7 +87,7 @@ async fn all_traces_are_gone(state: SqliteState) {
             let within: i64 = sqlx::query_scalar(look).fetch_one(&mut *transaction).await.unwrap();
             assert_ne!(within, before, "{trace}: the test does not see it");
             match end {
-                // Refused where the caller has ended the transaction itself.
+                // Fails if the caller has ended the transaction itself.
                 End::Commit => drop(state.commit(transaction).await),
                 End::Rollback => state.rollback(transaction).await.unwrap(),
                 End::Drop => drop(transaction),
@@ -102,23 +102,23 @@ async fn all_traces_are_gone(state: SqliteState) {
 async fn in_a_file() {
     let directory = TempDir::new().unwrap();
     let state = SqliteState::open(directory.path().join("app.db")).await.unwrap();
-    all_traces_are_gone(state).await;
+    nothing_is_left_behind(state).await;
 }
 
 #[tokio::test]
 async fn with_options() {
     let directory = TempDir::new().unwrap();
-    // Settings that the caller has given are no traces, and stay.
+    // Settings in the options of the caller stay.
     let connect = SqliteConnectOptions::new().pragma("recursive_triggers", "OFF");
     let options = SqliteState::options().connect_options(connect.pragma("threads", "2"));
     let state = options.open(directory.path().join("app.db")).await.unwrap();
-    all_traces_are_gone(state).await;
+    nothing_is_left_behind(state).await;
 }
 
 #[tokio::test]
 async fn in_memory() {
     let state = SqliteState::options().open_in_memory().await.unwrap();
-    all_traces_are_gone(state).await;
+    nothing_is_left_behind(state).await;
 }
 
 /// Settings that the application has given for all connections are there in each transaction.

@@ -141,8 +141,11 @@ impl Ratio {
     fn with_before(row: &Row, rows: &[Row]) -> Option<Self> {
         let before = format!("{BEFORE}{}", row.name);
         rows.iter().find(|other| other.name == before)?;
-        let time = ["ns", "µs", "ms", "s"].contains(&row.unit.as_str());
-        let compare = if time { Self::lower } else { Self::new };
+        let compare = if less_is_better(&row.unit) {
+            Self::lower
+        } else {
+            Self::new
+        };
         Some(compare(&row.name, &row.name, &[before], Some(LEAST_OF_BEFORE)))
     }
 
@@ -160,6 +163,13 @@ impl Ratio {
         let values: Vec<f64> = values.collect();
         (!values.is_empty()).then(|| (values, best.name.clone()))
     }
+}
+
+/// Whether a figure in this unit is a cost: a time (`µs, p50`), a share of a core, memory, or statements per second (`/s`).
+/// Everything else is work that was done (`jobs/s`).
+fn less_is_better(unit: &str) -> bool {
+    let unit = unit.split(',').next().unwrap_or(unit);
+    ["ns", "µs", "ms", "s", "% of a core", "/s", "B", "kB", "MB"].contains(&unit)
 }
 
 /// A cost, or a figure itself, that must not be higher than was promised, or not lower.
@@ -368,4 +378,19 @@ pub(crate) fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_says_whether_less_is_better() {
+        for cost in ["ns", "µs", "µs, p50", "ms", "s", "% of a core", "/s", "MB"] {
+            assert!(less_is_better(cost), "{cost}");
+        }
+        for work in ["jobs/s", "chains/s", "steps/s", "blockers/s", "share"] {
+            assert!(!less_is_better(work), "{work}");
+        }
+    }
 }

@@ -59,7 +59,7 @@ async fn charge(job: Attempt<Charge>) -> JobResult {
 }
 
 async fn invoice(job: Attempt<Invoice>) -> JobResult {
-    let total: u32 = job.blockers().iter().sum(); // linked to the traces of what it waited for
+    let total: u32 = job.blockers().iter().sum(); // linked to the traces of its blockers
     tracing::info!(total, "invoiced");
     job.finish(total)
 }
@@ -72,7 +72,7 @@ fn telemetry() -> Result<(SdkTracerProvider, SdkMeterProvider), Box<dyn Error>> 
     let batches = BatchSpanProcessor::builder(SpanExporter::builder().with_tonic().build()?).build();
     let traces = SdkTracerProvider::builder()
         .with_resource(service.clone())
-        .with_span_processor(Committed::new(batches)) // what is rolled back leaves no trace
+        .with_span_processor(Committed::new(batches)) // a write that is rolled back leaves no span
         .build();
     let metrics = SdkMeterProvider::builder()
         .with_resource(service)
@@ -100,7 +100,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .start()
         .await?;
 
-    // a request handler: whatever is current when a chain starts is the parent of all that follows
+    // a request handler: the span that is current when a chain starts is the parent of its spans
     let request = traces.tracer("web").start("POST /orders");
     let order = async {
         let items = ["book", "lamp"].map(|item| Reserve { item: item.into() });
@@ -116,7 +116,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tracing::info!(total, "the order is done");
     workers.stop().await;
 
-    // exports what is left; a collector that is away costs this wait, and no job
+    // exports the rest; if the collector is away, only this wait takes longer
     tokio::task::spawn_blocking(move || {
         let _ = (traces.shutdown(), metrics.shutdown());
     })

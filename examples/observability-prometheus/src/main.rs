@@ -33,7 +33,7 @@ enum Pictures {
     Resize(Resize),
 }
 
-/// What Prometheus reads.
+/// The metrics as text for Prometheus.
 fn scrape(registry: &Registry) -> Result<(String, Vec<u8>), prometheus::Error> {
     let encoder = TextEncoder::new();
     let mut text = Vec::new();

@@ -50,7 +50,7 @@ enum Onboarding {
     Report(Report),
 }
 
-/// Stands for mails, payments and whatever else takes its time: long enough to be interrupted.
+/// Stands for slow work, such as mails and payments: long enough to be interrupted.
 async fn work() {
     tokio::time::sleep(Duration::from_millis(400)).await;
 }
@@ -69,7 +69,7 @@ async fn provision(job: Attempt<Provision>) -> JobResult {
         .bind(job.user)
         .execute(&mut *tx)
         .await?;
-    // The branch: anything else than the two declared continuations does not compile.
+    // The branch: a continuation that is not declared does not compile.
     let (user, name) = (job.user, job.name.clone());
     if job.company {
         tx.continue_with(CallBySales { user, name }).await
@@ -94,13 +94,13 @@ async fn call_by_sales(job: Attempt<CallBySales>) -> JobResult {
     tx.finish(format!("{} was called", job.name)).await
 }
 
-/// Counts, so that it would show if a job could complete twice.
+/// Counts, so that a job that completes twice would show.
 async fn count_greeting(connection: &mut SqliteConnection, user: i64) -> sqlx::Result<()> {
     let update = sqlx::query("UPDATE users SET greetings = greetings + 1 WHERE id = ?").bind(user);
     update.execute(connection).await.map(drop)
 }
 
-/// Starts when all its blockers have completed, and reads their outputs; no worker was held meanwhile. It writes nothing
+/// Runs when all its blockers have completed, and reads their outputs; it occupied no worker meanwhile. It writes nothing
 /// of its own, so it needs no transaction.
 async fn report(job: Attempt<Report>) -> JobResult {
     println!("  report         over {} chains", job.blockers().len());
@@ -126,7 +126,7 @@ async fn start_onboarding(client: &Client) -> Result<ChainRef<Report>> {
     Ok(report.chain())
 }
 
-/// What an interrupted run left: its report is still open. A run begins in one transaction, so none is half begun.
+/// The chains of an interrupted run: its report is still open. A run begins in one transaction, so none is half begun.
 async fn find_unfinished(client: &Client) -> Result<Option<ChainRef<Report>>> {
     let open = [JobStatus::Blocked, JobStatus::Pending, JobStatus::Running];
     let reports = client.list_chains().starting_with::<Report>().statuses(open).await?;
@@ -148,7 +148,7 @@ async fn print_unfinished(client: &Client, report: &ChainRef<Report>) -> Result<
     Ok(())
 }
 
-/// The chains beside the rows of the user's own table: what was done to each user, and by how many jobs.
+/// Prints the chains beside the rows of the application's table: what was done for each user, and by how many jobs.
 async fn print_onboarded(client: &Client, report: &ChainRef<Report>) -> Result<()> {
     let chains = client.get_blockers(report.id().first_job()).await?;
     let mut tx = client.begin().await?; // only reads, so it is not committed
@@ -207,15 +207,15 @@ async fn main() -> Result<()> {
         .process(call_by_sales)
         .process(report)
         .retry(RetryPolicy::new().initial(Duration::from_millis(500)))
-        // The jobs of a killed process come back as soon as that is known and their backoff is over, or when their leases
-        // expire. Services do well with the default, a minute.
+        // The jobs of a killed process run again once its death is known and their backoff is over, or when their leases
+        // expire. The default of a minute suits a service.
         .lease(LeaseSettings::of(Duration::from_secs(3)))
         .concurrency(4)
         .start()
         .await?;
 
     tokio::select! {
-        // What a request handler does: it waits for the result, and holds neither a worker nor a connection.
+        // A request handler: it waits for the result, and occupies neither a worker nor a connection.
         count = client.wait(&onboarding).timeout(Duration::from_secs(60)) => {
             println!("The request handler has its answer: {} users are on board.", count?);
             print_onboarded(&client, &onboarding).await?;

@@ -1,4 +1,4 @@
-//! What is done for an order: the job types, their processors, and the worker that runs them.
+//! The work on an order: the job types, their processors, and the worker that runs them.
 //!
 //! ```text
 //! take-paper ──► print ──┐ ──► ship ──► shipped

@@ -13,7 +13,7 @@
 //! - `trace`: spans around requests and attempts, tied together across processes.
 //!
 //! Kill any of the processes at any moment: no order is lost, and none is printed twice. SIGTERM is answered gracefully.
-//! `tests/end_to_end.rs` does all of it to the real processes, over HTTP.
+//! `tests/end_to_end` does all of it to the real processes, over HTTP.
 
 mod arguments;
 mod jobs;
@@ -49,7 +49,7 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // The spans and lines of this service's own say what those of the library would.
+    // This service has spans and lines of its own in place of the library's.
     tracing_subscriber::fmt()
         .with_ansi(false)
         .with_target(false)
@@ -65,7 +65,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The two databases differ in nothing but how they are opened, and in the statements of `store`.
+/// The two databases differ only in how they are opened, and in the statements of `store`.
 async fn open(arguments: &Arguments) -> Result<()> {
     match &arguments.database {
         Database::Postgres { url, schema } => {
@@ -110,7 +110,7 @@ async fn serve<S: Store>(client: &Client<S>, arguments: &Arguments) -> Result<()
         client: client.clone(),
         patience: arguments.patience,
     };
-    // Requests first: those that wait for their orders need somebody who works on them.
+    // Requests end first: those that wait for their orders need workers.
     axum::serve(listener, web::routes(app))
         .with_graceful_shutdown(signal)
         .await?;

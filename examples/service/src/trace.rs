@@ -58,7 +58,7 @@ impl<S: StateAdapter> Middleware<S> for TraceAttempts {
     }
 }
 
-/// Gives new jobs their trace context, and tells what an operator should know.
+/// Gives new jobs their trace context, and logs the events that an operator should know.
 pub(crate) struct Tracing;
 
 impl ObservabilityAdapter for Tracing {
@@ -75,7 +75,7 @@ impl ObservabilityAdapter for Tracing {
         }
     }
 
-    /// The events are lines in the spans of those who cause them, so they are wanted at once.
+    /// The events become lines in the spans of the code that causes them, so the library must call this adapter directly.
     fn delivery(&self) -> Delivery {
         Delivery::Inline
     }

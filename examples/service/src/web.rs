@@ -16,7 +16,7 @@ use crate::page;
 use crate::store::{Order, Store};
 use crate::trace::trace_request;
 
-/// What the handlers share.
+/// The state that the handlers share.
 pub(crate) struct App<S: Store> {
     pub(crate) client: Client<S>,
     /// How long a request waits for its order.
@@ -43,14 +43,14 @@ pub(crate) fn routes<S: Store>(app: App<S>) -> Router {
         .with_state(app)
 }
 
-/// What is asked for.
+/// The body of a request for an order.
 #[derive(Deserialize)]
 struct NewOrder {
     customer: String,
     copies: i64,
 }
 
-/// An order with what its chain says.
+/// An order with the state of its chain.
 #[derive(Serialize)]
 pub(crate) struct OrderStatus {
     pub(crate) id: String,
@@ -59,12 +59,12 @@ pub(crate) struct OrderStatus {
     pub(crate) printed: i64,
     pub(crate) status: &'static str,
     pub(crate) parcel: Option<String>,
-    /// Where to ask again.
+    /// The address of the order, to ask again.
     pub(crate) link: String,
 }
 
 impl OrderStatus {
-    /// Whether it is worth asking again.
+    /// Whether the order may still change.
     pub(crate) fn is_open(&self) -> bool {
         self.status == "open"
     }
@@ -82,7 +82,7 @@ async fn place<S: Store>(app: &App<S>, order: &NewOrder) -> Result<ChainId, Fail
     S::insert_order(&mut tx, chain.id(), order.customer.trim(), order.copies).await?;
     tx.commit().await?; // now there are an order and its chain, or neither
     match app.client.wait(&chain).timeout(app.patience).await {
-        // Holds no connection and no worker while it waits. Whoever asks is told how the order stands, whatever it is.
+        // Occupies no connection and no worker while it waits. The answer has the state of the order, however the wait ended.
         Ok(_) | Err(Error::WaitTimeout { .. } | Error::ChainDead { .. } | Error::ChainCancelled(_)) => Ok(chain.id()),
         Err(error) => Err(error.into()),
     }
@@ -92,8 +92,8 @@ async fn place<S: Store>(app: &App<S>, order: &NewOrder) -> Result<ChainId, Fail
 async fn look_up<S: Store>(app: &App<S>, id: &str) -> Result<OrderStatus, Failure> {
     let id: ChainId = id.parse().map_err(|_| Failure::NotFound)?;
     let mut tx = app.client.begin().await?; // only reads, so it is not committed
-    // The chain first: each statement sees what is committed when it begins. Whatever the chain says has been done is in the
-    // row of the order by then, because the jobs write both in one transaction.
+    // Read the chain first: each statement sees what is committed when it begins. The row of the order, read later, is then
+    // at least as new as the chain, because the jobs write both in one transaction.
     let chain = app
         .client
         .get_chain(ChainRef::<TakePaper>::new(id))
@@ -144,7 +144,7 @@ async fn get_order<S: Store>(State(app): State<App<S>>, Path(id): Path<String>) 
     Ok(Json(look_up(&app, &id).await?))
 }
 
-/// The page to which it leads tells how the order stands, and looks again by itself while it is open.
+/// Redirects to the page of the order, which reloads itself while the order is open.
 async fn order_by_form<S: Store>(State(app): State<App<S>>, Form(order): Form<NewOrder>) -> Result<Redirect, Failure> {
     let id = place(&app, &order).await?;
     Ok(Redirect::to(&format!("/orders/{id}")))
@@ -159,11 +159,11 @@ async fn show_form<S: Store>(State(app): State<App<S>>) -> Result<Html<String>, 
     Ok(Html(page::form(&S::latest_orders(&mut tx).await?)))
 }
 
-/// What a handler may fail with.
+/// The error of a handler.
 enum Failure {
     NotFound,
     Refused(&'static str),
-    /// Of the database, or of the queue in it.
+    /// An error of the database, or of the queue in it.
     Internal(Box<dyn std::error::Error>),
 }
 

@@ -18,18 +18,18 @@ mod value;
 ///
 /// # On a variant
 ///
-/// | `#[job(..)]` | means | default |
+/// | `#[job(..)]` | meaning | default |
 /// |---|---|---|
-/// | `entry` | chains may start with it | they may not |
+/// | `entry` | chains may start with this type | chains may not start with it |
 /// | `continues = [A, B]` | the variants that it may continue with, itself included | none |
-/// | `output = Type` | what it finishes its chain with | it cannot finish |
+/// | `output = Type` | the type with which it finishes its chain | it cannot finish a chain |
 /// | `blockers = A` | waits for one chain that starts with an `A`, a variant or an entry of another enum | none |
 /// | `blockers = (A, B)` | waits for exactly these chains, two to eight | |
 /// | `blockers = [A]` | waits for any number of chains that start with an `A` | |
-/// | `name = ".."` | the stable name under which jobs are stored | the variant in kebab-case |
-/// | `retry(max_attempts = 25, initial = "10s", maximum = "5m", multiplier = 2.0, jitter = 0.1)` | how failed attempts are retried; each part may be left out | what the worker says |
-/// | `lease = "60s"` or `lease(duration = "60s", renew_every = "20s")` | how long a lease lasts | what the worker says |
-/// | `timeout = "30s"` | how long an attempt may run | what the worker says |
+/// | `name = ".."` | the stable name under which jobs are stored | the variant's name in kebab-case |
+/// | `retry(max_attempts = 25, initial = "10s", maximum = "5m", multiplier = 2.0, jitter = 0.1)` | how failed attempts are retried; each part may be left out | the worker's setting |
+/// | `lease = "60s"` or `lease(duration = "60s", renew_every = "20s")` | how long a lease lasts | the worker's setting |
+/// | `timeout = "30s"` | how long an attempt may run | the worker's setting |
 /// | `priority = 5` | the priority of new jobs | 0 |
 ///
 /// Durations are a whole number and a unit: `ms`, `s`, `m`, `h` or `d`. Numbers and durations may also be constant
@@ -37,7 +37,7 @@ mod value;
 ///
 /// # On the enum
 ///
-/// `#[job(crate = some::path)]` says where `queuert` is, if not at `::queuert`.
+/// `#[job(crate = some::path)]` sets the path of the crate `queuert`. Default: `::queuert`.
 ///
 /// # What it makes
 ///

@@ -8,22 +8,32 @@
 //!
 //! The crate `queuert-conformance` runs the contract of the first two against any adapter, one named test per rule.
 
-mod cycle;
-mod keys_of_call;
+mod backoff;
+mod forward;
+mod general;
 mod notify;
 mod observability;
-mod reap;
+mod records;
+pub mod rules;
 mod state;
+mod subscribers;
 
-pub use cycle::closing_blocker;
-pub use keys_of_call::KeysOfCall;
+pub use backoff::Backoff;
+pub use general::General;
 pub use notify::{Demand, Notice, NoticeSender, NotifyAdapter, Subscription, Topic, Wake};
 pub use observability::{
     AttemptSpan, AttemptStart, Commit, CommitSpan, Continued, Creation, Delivery, ObservabilityAdapter,
     OutsideCompletion,
 };
-pub use reap::{ReapCause, ReapLeases, ReapType, ReapedJob, TakenBack};
-pub use state::*;
+pub use records::{Find, LockKey, Records, StoredJob};
+pub use rules::reap::{ReapCause, ReapLeases, ReapType, ReapedJob, TakenBack};
+pub use state::{
+    AGEING_STEP, Applied, Authority, ChainQuery, ClaimJobs, ClaimType, Claimed, ClaimedJob, CreatedChain, DeleteChains,
+    ExpiredChain, HandOver, JobQuery, JobSort, Maintain, Maintained, NewChain, NewJob, Order, Outcome, Position,
+    QueueSample, Refusal, RenewLease, Renewal, Repeated, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
+    UnblockedJob, rank,
+};
+pub use subscribers::{Subscriber, Subscribers};
 
 use std::future::Future;
 use std::pin::Pin;

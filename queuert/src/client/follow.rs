@@ -13,9 +13,9 @@ use crate::job::JobRecord;
 use crate::pagination::{Cursor, FollowRange, FollowedPage, check_limit, fingerprint};
 use crate::time::Timestamp;
 
-/// A list that is followed, and has not been read yet. Made by [`Request::follow`].
+/// A request to follow a list, made by [`Request::follow`]. Await it.
 ///
-/// It is awaited, and has no `within`: a transaction may see a moment that lies before the watermark.
+/// It has no `within`, because a transaction may read a snapshot that is older than the watermark.
 #[must_use = "a list is not read until it is awaited"]
 pub struct Follow<'c, S: StateAdapter, O> {
     client: &'c Client<S>,
@@ -33,8 +33,8 @@ impl<S: StateAdapter, O: fmt::Debug> fmt::Debug for Follow<'_, S, O> {
 }
 
 impl<'c, S: StateAdapter> Request<'c, S, ListChains> {
-    /// Follows the list: gives every chain that matches the filters exactly once, oldest first, to a program that goes on
-    /// from its last cursor for ever, across restarts. `None` begins with the oldest chain.
+    /// Follows the list: returns every chain that matches the filters exactly once, oldest first, to a program that
+    /// continues from its last cursor for ever, across restarts. `None` begins with the oldest chain.
     ///
     /// ```
     /// # use queuert::{ChainRecord, Client, Cursor, Error, memory::MemoryState};
@@ -52,24 +52,24 @@ impl<'c, S: StateAdapter> Request<'c, S, ListChains> {
     /// # }
     /// ```
     ///
-    /// A page ends at the store's [`watermark`](FollowedPage::watermark), a time before which no more chains can appear. So a
-    /// transaction that has started chains and stays open holds up all followers until it ends.
+    /// A page ends at the store's [`watermark`](FollowedPage::watermark), a time before which no more chains can
+    /// appear. So a transaction that has started chains and stays open holds up all followers until it ends.
     ///
-    /// A chain is given in the state in which it is then, and not again when it changes. Chains that are deleted before a
-    /// follower comes by are not given. The program deals with every chain exactly once if it stores the cursor in one
-    /// transaction with what it does about the page, and at least once if it stores the cursor afterwards.
+    /// A chain is returned in its state at that time, and not again when it changes. A chain that is deleted before the
+    /// follower reads it is not returned. The program handles every chain exactly once if it stores the cursor in the
+    /// transaction in which it handles the page, and at least once if it stores the cursor afterwards.
     ///
-    /// All of this rests on the store's clock. If that is set back, chains that are created until it has caught up are
-    /// behind a cursor that has passed their time. A follower that must survive this lists again from an earlier time, with
-    /// [`created_from`](Self::created_from), and leaves out the ids that it knows.
+    /// All of this relies on the store's clock. If the clock is set back, chains that are created before it has caught
+    /// up lie behind a cursor that has passed their time. A follower that must survive this lists again from an earlier
+    /// time, with [`created_from`](Self::created_from), and skips the ids that it knows.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] with a filter for what may change ([`statuses`](Self::statuses), [`containing`](Self::containing),
-    /// [`roots_only`](Self::roots_only)): a chain that comes to match when the cursor has passed it would be missed. Ask
-    /// the items instead. The same with [`after`](Self::after), and for a limit out of range. [`Error::InvalidCursor`] for a
-    /// cursor of a follower with other filters, or of no follower. [`Error::State`], also if the store cannot know its
-    /// watermark: the message says what it lacks.
+    /// [`Error::Invalid`] with a filter on a property that may change ([`statuses`](Self::statuses),
+    /// [`containing`](Self::containing), [`roots_only`](Self::roots_only)): a chain that comes to match after the
+    /// cursor has passed it would be missed. Check the items instead. The same with [`after`](Self::after), and for a
+    /// limit out of range. [`Error::InvalidCursor`] for a cursor of a follower with other filters, or of a plain list.
+    /// [`Error::State`], also if the store cannot determine its watermark: the message says what it lacks.
     ///
     /// # Cancel safety
     ///
@@ -80,7 +80,7 @@ impl<'c, S: StateAdapter> Request<'c, S, ListChains> {
 }
 
 impl<'c, S: StateAdapter> Request<'c, S, ListJobs> {
-    /// Follows the list: gives every job that matches the filters exactly once, oldest first; see
+    /// Follows the list: returns every job that matches the filters exactly once, oldest first; see
     /// [`follow`](Request::follow) of chains.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl<'c, S: StateAdapter> Request<'c, S, ListJobs> {
 }
 
 impl<'c, S: StateAdapter> Request<'c, S, ListBlockedJobs> {
-    /// Follows the list: gives every job that has the chain as blocker exactly once, oldest first; see
+    /// Follows the list: returns every job that has the chain as blocker exactly once, oldest first; see
     /// [`follow`](Request::follow) of chains.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 const DEFAULT_LIMIT: usize = 50;
 
 impl<S: StateAdapter> Client<S> {
-    /// Lists chains, newest first, 50 at a time unless the request says otherwise.
+    /// Lists chains, newest first, 50 per page, unless the request is configured otherwise.
     ///
     /// ```
     /// # use queuert::{Client, Error, JobStatus, memory::MemoryState};
@@ -48,7 +48,7 @@ impl<S: StateAdapter> Client<S> {
         Request::new(self, ListChains { query, after: None })
     }
 
-    /// Lists jobs of all chains, newest first, 50 at a time unless the request says otherwise.
+    /// Lists jobs of all chains, newest first, 50 per page, unless the request is configured otherwise.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl<S: StateAdapter> Client<S> {
         Request::new(self, ListJobs(PagedJobs::new(JobQuery::default())))
     }
 
-    /// Lists the jobs of a chain in their order, 50 at a time unless the request says otherwise.
+    /// Lists the jobs of a chain in their order, 50 per page, unless the request is configured otherwise.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl<S: StateAdapter> Client<S> {
         Request::new(self, ListChainJobs(PagedJobs::new(query)))
     }
 
-    /// Lists the jobs that have a chain as blocker, also those that wait no more, newest first.
+    /// Lists the jobs that have a chain as blocker, newest first, whether they still wait for it or not.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl<S: StateAdapter> Request<'_, S, ListChains> {
         self
     }
 
-    /// Also chains that start with a `J`. Default: all types.
+    /// Adds chains that start with a `J` to the list. Default: all types.
     pub fn starting_with<J: JobType>(mut self) -> Self {
         self.operation.query.types.get_or_insert_default().push(J::NAME.into());
         self
@@ -187,7 +187,7 @@ impl<S: StateAdapter> Request<'_, S, ListChains> {
         self
     }
 
-    /// Only chains that are nobody's blocker. Default: all.
+    /// Only chains that no job has as blocker. Default: all.
     pub fn roots_only(mut self) -> Self {
         self.operation.query.roots_only = true;
         self
@@ -207,7 +207,7 @@ impl<S: StateAdapter> Request<'_, S, ListJobs> {
         self
     }
 
-    /// Also jobs of type `J`. Default: all types.
+    /// Adds jobs of type `J` to the list. Default: all types.
     pub fn of_type<J: JobType>(mut self) -> Self {
         self.operation
             .0
@@ -234,43 +234,43 @@ impl<S: StateAdapter> Request<'_, S, ListJobs> {
 macro_rules! paged {
     ($operation:ident, $item:ty, $self:ident => $query:expr, $after:expr) => {
         impl<S: StateAdapter> Request<'_, S, $operation> {
-            /// Latest first.
+            /// Lists the newest rows first.
             pub fn newest_first(mut $self) -> Self {
                 $query.order = Order::NewestFirst;
                 $self
             }
 
-            /// Earliest first.
+            /// Lists the oldest rows first.
             pub fn oldest_first(mut $self) -> Self {
                 $query.order = Order::OldestFirst;
                 $self
             }
 
-            /// Only those in these statuses. Default: all.
+            /// Only rows in these statuses. Default: all.
             pub fn statuses(mut $self, statuses: impl IntoIterator<Item = JobStatus>) -> Self {
                 $query.statuses = Some(statuses.into_iter().collect());
                 $self
             }
 
-            /// Only those created at this time or later. Default: all.
+            /// Only rows that were created at this time or later. Default: all.
             pub fn created_from(mut $self, time: impl Into<Timestamp>) -> Self {
                 $query.created_from = Some(time.into());
                 $self
             }
 
-            /// Only those created at this time or earlier. Default: all.
+            /// Only rows that were created at this time or earlier. Default: all.
             pub fn created_to(mut $self, time: impl Into<Timestamp>) -> Self {
                 $query.created_to = Some(time.into());
                 $self
             }
 
-            /// How many per page, from 1 to 1,000. Default 50.
+            /// Sets the number of rows per page, from 1 to 1,000. Default: 50.
             pub fn limit(mut $self, limit: usize) -> Self {
                 $query.limit = limit;
                 $self
             }
 
-            /// Continues behind a page of the same query. Default: the first page.
+            /// Continues after a page of the same query. Default: the first page.
             pub fn after(mut $self, cursor: Cursor) -> Self {
                 $after = Some(cursor);
                 $self

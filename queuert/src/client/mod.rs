@@ -60,18 +60,18 @@ struct Inner<S> {
     notified: bool,
     events: EventHub,
     entropy: Entropy,
-    /// Nothing is announced before this time, because the adapter did not answer.
+    /// Nothing is announced before this time, because the notify adapter did not answer.
     mute_until: Lock<Option<Instant>>,
 }
 
 impl<S: StateAdapter> Client<S> {
-    /// A client on a store. Workers of the same process are woken at once; those of others find new jobs by polling,
-    /// unless a notify adapter is added with [`Client::builder`].
+    /// Makes a client on a store. It wakes the workers of its own process at once; workers of other processes find new
+    /// jobs by polling, unless a notify adapter is added with [`Client::builder`].
     pub fn new(state: S) -> Self {
         Self::builder(state).build()
     }
 
-    /// A client with a notify or an observability adapter.
+    /// Begins to configure a client, for example with a notify or an observability adapter.
     pub fn builder(state: S) -> ClientBuilder<S> {
         ClientBuilder {
             state,
@@ -81,12 +81,12 @@ impl<S: StateAdapter> Client<S> {
         }
     }
 
-    /// The events of this client and its workers, from now on.
+    /// A stream of the events of this client and its workers, from now on.
     pub fn events(&self) -> EventStream {
         self.0.events.subscribe()
     }
 
-    /// The store.
+    /// The state adapter of this client.
     pub fn state(&self) -> &S {
         &self.0.state
     }
@@ -99,7 +99,7 @@ impl<S: StateAdapter> Client<S> {
         &*self.0.notify
     }
 
-    /// Whether other processes are told of what this one does.
+    /// Whether a notify adapter wakes other processes.
     pub(crate) fn has_notify_adapter(&self) -> bool {
         self.0.notified
     }
@@ -108,7 +108,7 @@ impl<S: StateAdapter> Client<S> {
         &self.0.entropy
     }
 
-    /// Emits and announces what a committed write caused. Failures are events: the write stands.
+    /// Emits the events and announces the wake-ups of a committed write. A failure is an event: the write stays committed.
     pub(crate) async fn flush(&self, effects: Effects) {
         let notices = effects.publish();
         self.announce(&notices).await;
@@ -133,13 +133,13 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
-/// How long a committed write waits for its hints to be out: they may be lost, so not long.
+/// How long a committed write waits until its wake-ups are sent. Wake-ups may be lost, so not long.
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long nothing is announced after that: whoever would have been woken polls meanwhile.
+/// How long nothing is announced after that. Workers and waiters poll meanwhile.
 const MUTE: Duration = Duration::from_secs(5);
 
-/// Runs a call to the notify adapter. One that panics or does not answer is a failure like any other: hints may be
-/// lost, but nobody may be lost with them.
+/// Runs a call to the notify adapter. A call that panics or does not answer is a failure like any other: it may lose
+/// wake-ups, but must not block the caller.
 pub(crate) async fn patiently<T>(
     patience: Duration,
     call: impl Future<Output = Result<T, NotifyError>>,
@@ -182,7 +182,7 @@ impl<S: StateAdapter> fmt::Debug for Client<S> {
     }
 }
 
-/// Puts a [`Client`] together.
+/// Configures a [`Client`].
 #[must_use]
 pub struct ClientBuilder<S> {
     state: S,
@@ -192,26 +192,27 @@ pub struct ClientBuilder<S> {
 }
 
 impl<S: StateAdapter> ClientBuilder<S> {
-    /// Tells other processes of new jobs and ended chains. Default: only this process is told.
+    /// Sets the notify adapter, which tells other processes of new jobs and ended chains. Default: only workers and
+    /// waiters of this process are woken.
     pub fn notify(mut self, adapter: impl NotifyAdapter) -> Self {
         self.notify = Some(Arc::new(adapter));
         self
     }
 
-    /// Records what happens. Default: nothing is recorded.
+    /// Sets the observability adapter, which gets all events. Default: none.
     pub fn observability(mut self, adapter: impl ObservabilityAdapter) -> Self {
         self.observability = Some(Arc::new(adapter));
         self
     }
 
-    /// Draws ids, fences and jitter from a seed, so that a test can see the same run twice. Never use it with a store
-    /// that outlives the process: the ids would repeat. Default: the operating system's randomness.
+    /// Draws ids, fences and jitter from a seed, so that a test can repeat a run. Never use it with a store that
+    /// outlives the process: the ids would repeat. Default: the operating system's randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.entropy = Entropy::seeded(seed);
         self
     }
 
-    /// The client.
+    /// Makes the client.
     pub fn build(self) -> Client<S> {
         let notified = self.notify.is_some();
         Client(Arc::new(Inner {

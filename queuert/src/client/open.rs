@@ -20,8 +20,9 @@ use crate::time::Timestamp;
 use crate::worker::AbortReason;
 
 impl<S: StateAdapter> Client<S> {
-    /// Opens the current job of a chain for completion from outside, such as an approval that a person gives. The job
-    /// must be a `J`, and may be blocked, pending or running: a running attempt is told, and cannot commit any more.
+    /// Opens the current job of a chain for completion from outside, such as an approval by a person. The job must be a
+    /// `J`, and may be blocked, pending or running. A running attempt gets the reason
+    /// [`AlreadyCompleted`](crate::AbortReason::AlreadyCompleted) and cannot commit any more.
     ///
     /// ```
     /// # use queuert::{ChainRef, Client, Error, memory::MemoryState};
@@ -54,7 +55,7 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
-/// A chain whose current job is about to be opened.
+/// A request to open the current job of a chain. Run it [`within`](Self::within) a transaction.
 #[must_use = "opening does nothing until it is run with `.within(&mut tx).await`"]
 pub struct Open<'c, S: StateAdapter, J> {
     client: &'c Client<S>,
@@ -64,17 +65,17 @@ pub struct Open<'c, S: StateAdapter, J> {
 }
 
 impl<'c, S: StateAdapter, J: JobType> Open<'c, S, J> {
-    /// Locks the chain until the transaction ends and returns its current job.
+    /// Locks the chain until the transaction ends, and returns its current job.
     ///
     /// # Errors
     ///
     /// [`Error::ChainNotFound`]; [`Error::ChainEnded`]; [`Error::TypeMismatch`] if the chain is of another type;
-    /// [`Error::AtAnotherJob`] if its current job is; [`Error::Unreadable`]; [`Error::Undecodable`]; [`Error::TransactionUnusable`]; [`Error::State`].
-    /// Nothing is changed.
+    /// [`Error::AtAnotherJob`] if its current job is of another type; [`Error::Unreadable`]; [`Error::Undecodable`];
+    /// [`Error::TransactionUnusable`]; [`Error::State`]. Nothing is changed.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future may have locked the chain; the lock goes with the transaction.
+    /// A dropped future may have locked the chain; the lock is released when the transaction ends.
     pub async fn within<'t, T: TransactionScope<S>>(self, transaction: &'t mut T) -> Result<OpenJob<'t, J, S>, Error> {
         let scope = transaction.scope()?;
         let client = self.client.clone();
@@ -121,7 +122,7 @@ impl<S: StateAdapter, J> fmt::Debug for Open<'_, S, J> {
 
 /// The current job of a chain, locked by the caller's transaction. Dereferences to its input.
 ///
-/// Dropped without [`finish`](Self::finish) or [`continue_with`](Self::continue_with), nothing changes.
+/// If it is dropped without [`finish`](Self::finish) or [`continue_with`](Self::continue_with), nothing changes.
 pub struct OpenJob<'t, J, S: StateAdapter> {
     client: Client<S>,
     scope: Scope<'t, S>,
@@ -135,12 +136,12 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
         &self.record
     }
 
-    /// Finishes the chain with its output. Nobody hears of it before the transaction commits.
+    /// Finishes the chain with its output. It is announced when the transaction commits.
     ///
     /// # Errors
     ///
-    /// [`Error::Unencodable`], [`Error::TransactionUnusable`], [`Error::State`]. After the latter the transaction can only be
-    /// rolled back.
+    /// [`Error::Unencodable`], [`Error::TransactionUnusable`], [`Error::State`]. After [`Error::State`] the transaction
+    /// can only be rolled back.
     ///
     /// # Cancel safety
     ///
@@ -154,7 +155,7 @@ impl<'t, J: JobType, S: StateAdapter> OpenJob<'t, J, S> {
         self.settle(Outcome::Finish { output }, None).await
     }
 
-    /// Continues the chain with the next job, which the caller may complete right away as well.
+    /// Continues the chain with the next job, and returns that job, which the caller may complete as well.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has triggered the job or not; repeating it is harmless.
+    /// The job may or may not have been triggered; repeating the call is harmless.
     pub fn trigger(&self, job: JobId) -> Request<'_, S, Trigger> {
         Request::new(self, Trigger(job))
     }
@@ -29,17 +29,18 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::InBatch`] with the job that was refused, and why, as [`trigger`](Self::trigger) says it; [`Error::State`].
+    /// [`Error::InBatch`] with the job that was refused and the error of [`trigger`](Self::trigger); [`Error::State`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has triggered all of them or none; repeating it is harmless.
+    /// A dropped future has triggered all of the jobs or none; repeating the call is harmless.
     pub fn trigger_many(&self, jobs: impl IntoIterator<Item = JobId>) -> Request<'_, S, TriggerMany> {
         Request::new(self, TriggerMany(jobs.into_iter().collect()))
     }
 
-    /// Ends an open chain where it stands. A running attempt is told, and cannot commit any more; jobs that wait for
-    /// the chain stay blocked until it is retried and completes.
+    /// Ends an open chain at its current job. A running attempt gets the reason
+    /// [`Cancelled`](crate::AbortReason::Cancelled) and cannot commit any more. Jobs that wait for the chain stay
+    /// blocked until it is retried and completes.
     ///
     /// # Errors
     ///
@@ -47,25 +48,26 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has cancelled the chain or not.
+    /// The chain may or may not have been cancelled.
     pub fn cancel(&self, chain: impl Into<ChainId>) -> Request<'_, S, Cancel> {
         Request::new(self, Cancel(chain.into()))
     }
 
-    /// Ends open chains where they stand: all of them, or none if one is refused.
+    /// Ends open chains at their current jobs: all of them, or none if one is refused.
     ///
     /// # Errors
     ///
-    /// [`Error::InBatch`] with the chain that was refused, and why, as [`cancel`](Self::cancel) says it; [`Error::State`].
+    /// [`Error::InBatch`] with the chain that was refused and the error of [`cancel`](Self::cancel); [`Error::State`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has cancelled all of them or none.
+    /// A dropped future has cancelled all of the chains or none.
     pub fn cancel_many<C: Into<ChainId>>(&self, chains: impl IntoIterator<Item = C>) -> Request<'_, S, CancelMany> {
         Request::new(self, CancelMany(chains.into_iter().map(Into::into).collect()))
     }
 
-    /// Sends a dead or cancelled chain on its way again, with all its attempts. Returns the job that goes on.
+    /// Makes the job at which a chain died or was cancelled pending again, with all its attempts, or blocked if it has
+    /// open blockers. Returns that job.
     ///
     /// # Errors
     ///
@@ -73,35 +75,35 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has retried the chain or not.
+    /// The chain may or may not have been retried.
     pub fn retry(&self, chain: impl Into<ChainId>) -> Request<'_, S, RetryChain> {
         Request::new(self, RetryChain(chain.into()))
     }
 
-    /// Sends dead or cancelled chains on their way again: all of them, or none if one is refused.
+    /// Retries dead or cancelled chains: all of them, or none if one is refused.
     ///
     /// # Errors
     ///
-    /// [`Error::InBatch`] with the chain that was refused, and why, as [`retry`](Self::retry) says it; [`Error::State`].
+    /// [`Error::InBatch`] with the chain that was refused and the error of [`retry`](Self::retry); [`Error::State`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has retried all of them or none.
+    /// A dropped future has retried all of the chains or none.
     pub fn retry_many<C: Into<ChainId>>(&self, chains: impl IntoIterator<Item = C>) -> Request<'_, S, RetryMany> {
         Request::new(self, RetryMany(chains.into_iter().map(Into::into).collect()))
     }
 
-    /// Deletes chains in any status, with all their jobs, and returns what they were. Ids that do not exist are
-    /// skipped. A running attempt is told, and cannot commit any more.
+    /// Deletes chains in any status, with all their jobs, and returns their records. Ids that do not exist are skipped.
+    /// A running attempt gets the reason [`NotFound`](crate::AbortReason::NotFound) and cannot commit any more.
     ///
     /// # Errors
     ///
-    /// [`Error::BlockerReference`] while a job of another chain that is not completed has one of them as blocker: it names
-    /// each of these chains and jobs, and nothing is deleted. [`Error::State`].
+    /// [`Error::BlockerReference`] while a job of another chain that is not completed has one of them as blocker: the
+    /// error names these chains and jobs, and nothing is deleted. [`Error::State`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has deleted all of them or none; repeating it is harmless.
+    /// A dropped future has deleted all of the chains or none; repeating the call is harmless.
     pub fn delete_chains<C: Into<ChainId>>(&self, chains: impl IntoIterator<Item = C>) -> Request<'_, S, Delete> {
         let chains = chains.into_iter().map(Into::into).collect();
         Request::new(self, Delete(DeleteChains::new(chains, false)))
@@ -137,7 +139,8 @@ pub struct RetryMany(Vec<ChainId>);
 pub struct Delete(DeleteChains);
 
 impl<S: StateAdapter> Request<'_, S, Delete> {
-    /// Deletes the blockers too, those of all their jobs, and so on. Default: only the named chains.
+    /// Also deletes the blockers of all jobs of the chains, the blockers of those, and so on. Default: only the named
+    /// chains.
     pub fn cascade(mut self) -> Self {
         self.operation.0.cascade = true;
         self

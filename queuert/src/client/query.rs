@@ -66,7 +66,7 @@ impl<S: StateAdapter> Client<S> {
         Request::new(self, GetJobRecord(job))
     }
 
-    /// Reads the chains that a job waits for, or waited for, in the order in which they were given.
+    /// Reads the blockers of a job, in the order in which they were given, whether the job still waits for them or not.
     ///
     /// # Errors
     ///

@@ -9,10 +9,10 @@ use crate::adapter::{BoxFuture, StateAdapter};
 use crate::effects::Effects;
 use crate::error::Error;
 
-/// Something that a client was asked to do, and has not done yet.
+/// A call to a client that has not run yet.
 ///
-/// Await it to run it on a connection of its own, committed when it returns; or pass a transaction to
-/// [`within`](Self::within) to make it part of that.
+/// Await it to run it on a connection of its own; it is committed when it returns. Or pass a transaction to
+/// [`within`](Self::within) to make it part of that transaction.
 #[must_use = "a request does nothing until it is awaited, or run with `.within(&mut tx).await`"]
 pub struct Request<'c, S: StateAdapter, O> {
     pub(crate) client: &'c Client<S>,
@@ -26,21 +26,21 @@ impl<'c, S: StateAdapter, O> Request<'c, S, O> {
 }
 
 impl<S: StateAdapter, O: Operation<S>> Request<'_, S, O> {
-    /// Runs the request inside a transaction: its effect exists if and only if that commits, and nobody hears of it
-    /// before.
+    /// Runs the request inside a transaction: its effect exists if and only if the transaction commits, and is not
+    /// announced before.
     ///
     /// # Errors
     ///
-    /// As the request says, and [`Error::TransactionUnusable`] if the transaction can only be rolled back. After a
-    /// [`State`](Error::State) error of a request that writes, that is so.
+    /// Those of the request, and [`Error::TransactionUnusable`] if the transaction can only be rolled back. That is
+    /// also the case after a request that writes has returned [`State`](Error::State).
     ///
     /// # Cancel safety
     ///
-    /// After a dropped future of a request that writes, the transaction refuses everything but a rollback, or a rollback to a
-    /// savepoint that was set before the request: it never commits half of one. In a [`ForeignTransaction`], whose commit
-    /// this library cannot refuse, the dropped request is undone, and the transaction can go on; if the future is dropped
-    /// while its last statement is on the way, the server may end the transaction, which the next statement says. A dropped
-    /// request that only reads leaves nothing behind.
+    /// After a dropped future of a request that writes, the transaction refuses everything but a rollback, or a
+    /// rollback to a savepoint that was set before the request: it never commits half of a request. In a
+    /// [`ForeignTransaction`], whose commit this library cannot refuse, the dropped request is undone, and the
+    /// transaction can go on; if the future is dropped while its last statement is on the way, the server may end the
+    /// transaction, and the next statement returns an error. A dropped request that only reads leaves nothing behind.
     ///
     /// [`ForeignTransaction`]: super::ForeignTransaction
     pub async fn within(self, transaction: &mut impl TransactionScope<S>) -> Result<O::Output, Error> {
@@ -78,10 +78,10 @@ impl<S: StateAdapter, O: fmt::Debug> fmt::Debug for Request<'_, S, O> {
 
 /// What a [`Request`] does. Implemented by this crate only.
 pub trait Operation<S: StateAdapter>: Sealed + Send + Sized {
-    /// What it gives.
+    /// The result of the request.
     type Output: Send;
 
-    /// Whether it changes anything.
+    /// Whether the request writes.
     #[doc(hidden)]
     const WRITES: bool;
 

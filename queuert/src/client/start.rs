@@ -21,19 +21,20 @@ use crate::step::{IntoStep, Step, StepSettings};
 use crate::time::Timestamp;
 
 impl<S: StateAdapter> Client<S> {
-    /// Starts a chain. Set what is special about it on the request, then await it or run it `within` a transaction.
+    /// Starts a chain. Configure the returned request, then await it or run it `within` a transaction.
     ///
-    /// Takes the input of an entry job type, or a [`Step`]; blockers come with the input:
-    /// `client.start(Summarise { .. }.blocked_by((&a, &b)))`.
+    /// Takes the input of an entry job type, or a [`Step`]. Blockers are given with the input: `client.start(Summarise
+    /// { .. }.blocked_by((&a, &b)))`.
     ///
     /// # Errors
     ///
     /// [`Error::IdTaken`], [`Error::BlockerNotFound`], [`Error::Unencodable`], [`Error::Invalid`] for an empty or
-    /// over-long key, [`Error::State`]. Nothing is started then.
+    /// over-long key, [`Error::State`]. No chain is started then.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has started the chain or not; a deduplication key or an id of your own makes a repetition safe.
+    /// The chain of a dropped future may or may not have been started. A deduplication key or an id of your own makes a
+    /// repetition safe.
     pub fn start<T>(&self, step: T) -> Request<'_, S, StartOne<T::Job>>
     where
         T: IntoStep,
@@ -46,15 +47,16 @@ impl<S: StateAdapter> Client<S> {
         Request::new(self, operation)
     }
 
-    /// Starts any number of chains of one type at the price of one statement: all of them, or none.
+    /// Starts any number of chains of one type with one statement: all of them, or none.
     ///
     /// # Errors
     ///
-    /// [`Error::InBatch`] with the item that was refused, and why: what [`start`](Self::start) would say. [`Error::State`].
+    /// [`Error::InBatch`] with the item that was refused and the error that [`start`](Self::start) would return for it.
+    /// [`Error::State`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has started all of them or none.
+    /// A dropped future has started all of the chains or none.
     pub fn start_many<I>(&self, steps: I) -> Request<'_, S, StartMany<<I::Item as IntoStep>::Job>>
     where
         I: IntoIterator,
@@ -69,7 +71,7 @@ impl<S: StateAdapter> Client<S> {
         Request::new(self, operation)
     }
 
-    /// Starts chains of different types, given as a tuple, at the price of one statement: all of them, or none.
+    /// Starts chains of different types, given as a tuple, with one statement: all of them, or none.
     ///
     /// # Errors
     ///
@@ -77,7 +79,7 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has started all of them or none.
+    /// A dropped future has started all of the chains or none.
     pub fn start_each<T: StepTuple>(&self, steps: T) -> Request<'_, S, StartEach<T>> {
         Request::new(self, StartEach(steps))
     }
@@ -100,32 +102,34 @@ impl<S: StateAdapter, J> Request<'_, S, StartOne<J>> {
         self
     }
 
-    /// Runs the first job after a delay, measured by the store's clock. Default: at once.
+    /// Runs the first job after a delay, measured by the store's clock. Default: no delay.
     pub fn delay(self, delay: Duration) -> Self {
         self.map(|step| step.delay(delay))
     }
 
-    /// Runs the first job at a time; one that has passed means now. Default: at once.
+    /// Runs the first job at a given time. A time that has passed means now. Default: now.
     pub fn at(self, time: impl Into<Timestamp>) -> Self {
         self.map(|step| step.at(time))
     }
 
-    /// Sets the priority of the first job: each step is worth one minute of waiting. Default: that of its type.
+    /// Sets the priority of the first job: each unit is worth one minute of waiting. Default: the priority of its type.
     pub fn priority(self, priority: i16) -> Self {
         self.map(|step| step.priority(priority))
     }
 
-    /// Sets after how many attempts the first job is dead. Default: what the worker says.
+    /// Sets the number of attempts after which the first job is dead. Default: the worker's setting.
     pub fn max_attempts(self, attempts: u32) -> Self {
         self.map(|step| step.max_attempts(attempts))
     }
 
-    /// Sets the id of the first job, and so of the chain; one that exists is refused. Default: a new UUIDv7.
+    /// Sets the id of the first job, which is also the id of the chain. An id that exists is refused. Default: a new
+    /// UUIDv7.
     pub fn id(self, id: impl Into<JobId>) -> Self {
         self.map(|step| step.id(id))
     }
 
-    /// Starts the chain only if no other has this key. Default: no key.
+    /// Starts the chain only if no other chain with this key counts; otherwise the result is the existing chain.
+    /// Default: no key.
     pub fn dedup(self, deduplication: impl Into<Deduplication>) -> Self {
         self.map(|step| step.dedup(deduplication))
     }

@@ -48,12 +48,12 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// What `work` returned, or [`Error::State`] if the store fails.
+    /// The error of `work`, or [`Error::State`] if the store fails.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped before the commit rolls back; one that is dropped during the commit leaves it to the
-    /// store whether it happened, and does not announce it.
+    /// A future that is dropped before the commit rolls back. If it is dropped during the commit, the commit may or may
+    /// not happen, and is not announced.
     pub async fn transaction<T, E, F>(&self, work: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&mut Transaction<S>) -> Result<T, E>,
@@ -74,11 +74,11 @@ impl<S: StateAdapter> Client<S> {
     }
 
     /// Lets requests run inside a transaction that the caller opened and will commit without this library, such as one
-    /// of another framework. Wake-ups and events are held in the result: publish them after the commit.
+    /// of another framework. The result holds the wake-ups and events: publish them after the commit.
     ///
-    /// The library cannot refuse such a commit, so each request that writes runs in a savepoint of its own: one whose future
-    /// is dropped, or that fails, is undone. The transaction must be open, and the driver must know that it is: begin it with
-    /// the driver's own `begin`, not with a statement.
+    /// The library cannot refuse such a commit, so each request that writes runs in a savepoint of its own: a request
+    /// that fails, or whose future is dropped, is undone. The transaction must be open, and the driver must know that
+    /// it is: begin it with the driver's own `begin`, not with a statement.
     ///
     /// ```
     /// # use queuert::{Client, Error, memory::MemoryState, adapter::StateAdapter};
@@ -103,14 +103,14 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
-/// An open transaction of the store, with the wake-ups and events that its commit will cause.
+/// An open transaction of the store, with the wake-ups and events that its commit will publish.
 ///
-/// Dereferences to the store's connection. Dropped without [`commit`](Self::commit), it rolls back, and nobody ever
-/// hears of what was done in it.
+/// Dereferences to the store's connection. If it is dropped without [`commit`](Self::commit), it rolls back, and
+/// nothing of it is published.
 ///
-/// It knows whether it is whole. After a request whose future was dropped before it was complete, after a failure of the
-/// store in the middle of a request, and once the store (or a statement of the caller's) has ended it, everything but a
-/// rollback is refused with [`Error::TransactionUnusable`].
+/// After a request whose future was dropped before it was complete, after a failure of the store in the middle of a
+/// request, and once the store (or a statement of the caller's) has ended the transaction, everything but a rollback is
+/// refused with [`Error::TransactionUnusable`].
 pub struct Transaction<S: StateAdapter> {
     client: Client<S>,
     inner: S::Transaction,
@@ -119,17 +119,18 @@ pub struct Transaction<S: StateAdapter> {
 }
 
 impl<S: StateAdapter> Transaction<S> {
-    /// Commits, then wakes whoever should know. If the store's answer is lost and the transaction has started or continued
-    /// a chain, the store is asked whether that exists: if it does, the transaction has committed.
+    /// Commits, then publishes the wake-ups and events. If the answer of the store is lost and the transaction has
+    /// started or continued a chain, the library asks the store whether that job exists: if it does, the transaction
+    /// has committed.
     ///
     /// # Errors
     ///
-    /// [`Error::TransactionUnusable`] if it can only be rolled back, which has been done then; [`Error::State`] if the store
-    /// fails, and the commit may or may not have happened.
+    /// [`Error::TransactionUnusable`] if the transaction can only be rolled back, which has then been done;
+    /// [`Error::State`] if the store fails, and the commit may or may not have happened.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while the store commits, it is left to the store whether that happened; wake-ups and events may be
+    /// If the future is dropped while the store commits, the commit may or may not happen. Wake-ups and events may be
     /// missing, which costs latency only.
     pub async fn commit(self) -> Result<(), Error> {
         let client = self.client.clone();
@@ -163,17 +164,18 @@ impl<S: StateAdapter> Transaction<S> {
         Ok(self.client.state().rollback(self.inner).await?)
     }
 
-    /// Runs `work` in a savepoint: kept if it returns `Ok`; undone, with the wake-ups and events that it would have
-    /// caused, if it returns an error. The transaction goes on in both cases. Savepoints nest.
+    /// Runs `work` in a savepoint. If it returns `Ok`, its writes are kept. If it returns an error, its writes are
+    /// undone, together with the wake-ups and events that they would have caused. The transaction goes on in both
+    /// cases. Savepoints nest.
     ///
     /// # Errors
     ///
-    /// What `work` returned; [`Error::TransactionUnusable`] if it returned `Ok` although a request in it is unfinished or has
-    /// failed, and the savepoint was undone; [`Error::State`] if the store fails.
+    /// The error of `work`; [`Error::TransactionUnusable`] if it returned `Ok` although a request in it is unfinished
+    /// or has failed, and the savepoint was undone; [`Error::State`] if the store fails.
     ///
     /// # Cancel safety
     ///
-    /// After a dropped future the transaction can only be rolled back, or to an enclosing savepoint.
+    /// After a dropped future the transaction can only be rolled back, as a whole or to an enclosing savepoint.
     pub async fn savepoint<T, E, F>(&mut self, work: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&mut Self) -> Result<T, E>,
@@ -342,7 +344,8 @@ impl<S: StateAdapter> fmt::Debug for ForeignTransaction<'_, S> {
     }
 }
 
-/// What a [`ForeignTransaction`] caused, to be published once it is committed. Dropped, it is left to the polls.
+/// The wake-ups and events of a [`ForeignTransaction`], to be published once it is committed. If they are dropped,
+/// workers find the jobs by polling.
 #[must_use = "publish the effects after the commit, or drop them knowingly"]
 pub struct HeldEffects<S: StateAdapter> {
     client: Client<S>,
@@ -350,17 +353,17 @@ pub struct HeldEffects<S: StateAdapter> {
 }
 
 impl<S: StateAdapter> HeldEffects<S> {
-    /// Takes the wake-ups out, for a caller who has another way to announce them, such as inside the transaction
-    /// itself. [`publish`](Self::publish) is left with the events.
+    /// Takes the wake-ups out, for a caller that announces them in another way, such as inside the transaction itself.
+    /// [`publish`](Self::publish) then publishes only the events.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         self.effects.take_notices()
     }
 
-    /// Wakes whoever should know. Call it after the commit, and not after a rollback.
+    /// Publishes the wake-ups and events. Call it after the commit, and not after a rollback.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future may have told some; polling covers the rest.
+    /// A dropped future may have published some of them; polling covers the rest.
     pub async fn publish(self) {
         self.client.flush(self.effects).await;
     }

@@ -23,9 +23,9 @@ const LONGEST_POLL: Duration = Duration::from_secs(86_400);
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
-/// How long a look at the store may take after the deadline.
+/// How long the last read of the store may take after the deadline.
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// After how long a wait wonders whether anybody runs the job at all.
+/// After this time a wait checks whether a worker processes the type of the job.
 const UNATTENDED: Duration = Duration::from_secs(10);
 
 impl<S: StateAdapter> Client<S> {
@@ -33,9 +33,9 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::ChainDead`] and [`Error::ChainCancelled`] if it ends so; [`Error::ChainNotFound`], also when it is
-    /// deleted meanwhile; [`Error::WaitTimeout`]; [`Error::Unreadable`]; [`Error::TypeMismatch`]; [`Error::Undecodable`]; [`Error::State`] if
-    /// the store fails for good (failures that may pass are waited out).
+    /// [`Error::ChainDead`] and [`Error::ChainCancelled`] if the chain ends in that way; [`Error::ChainNotFound`], also
+    /// if it is deleted meanwhile; [`Error::WaitTimeout`]; [`Error::Unreadable`]; [`Error::TypeMismatch`];
+    /// [`Error::Undecodable`]; [`Error::State`] if the store fails permanently (the wait retries transient failures).
     ///
     /// # Cancel safety
     ///
@@ -50,7 +50,7 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
-/// A wait for a chain; await it.
+/// A wait for the end of a chain. Await it.
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Wait<'c, S: StateAdapter, J> {
     client: &'c Client<S>,
@@ -60,14 +60,14 @@ pub struct Wait<'c, S: StateAdapter, J> {
 }
 
 impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
-    /// Gives up after this time. The chain goes on. Default: never.
+    /// Ends the wait with an error after this time. The chain goes on. Default: no timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How often to look without having been notified; at least 10 milliseconds. Default 500 milliseconds, or 15 seconds
-    /// with a notify adapter.
+    /// Sets how often the wait reads the store without a wake-up; at least 10 milliseconds. Default: 500 milliseconds,
+    /// or 15 seconds with a notify adapter.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval.max(SHORTEST_POLL));
         self
@@ -167,8 +167,8 @@ impl<'c, S: StateAdapter, J: Entry> Wait<'c, S, J> {
         Some(Box::new(job))
     }
 
-    /// Says so, once, if the chain has long been due and nobody takes its job: most often no worker runs, or none that
-    /// knows the type.
+    /// Sends advice, once, if the chain has long been due and no worker takes its job: most often no worker runs, or none
+    /// that processes the type.
     async fn advise(&self) {
         if !self.client.hub().is_listened_to() {
             return;

@@ -9,9 +9,9 @@ use super::query;
 use super::sabotage::Fencing;
 use super::store::{IdHasher, Row};
 use super::view::View;
-use crate::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal};
+use crate::adapter::{ClaimJobs, Claimed, ClaimedJob, ReapCause, ReapLeases, ReapedJob, RenewLease, Renewal, rules};
 use crate::id::{Fence, JobId};
-use crate::job::{JobStatus, Lease};
+use crate::job::Lease;
 use crate::worker::AbortReason;
 
 /// When to look again for a due job that was locked: soon, but not in a hot loop.
@@ -46,14 +46,8 @@ pub(super) fn claim(view: &mut View<'_>, locks: &Locks, claim: &ClaimJobs) -> Cl
             until: now.saturating_add(claim.types[place].lease),
             fence: claim.fence,
         };
-        let claimed = view.store.update_taken(id, now, |row| {
-            let job = &mut row.job;
-            job.status = JobStatus::Running;
-            job.attempt = job.attempt.saturating_add(1);
-            job.claims = job.claims.saturating_add(1);
-            job.started_at = Some(now);
-            job.lease = Some(lease);
-        });
+        let claim = |row: &mut Row| rules::claim(&mut row.job, lease, now);
+        let claimed = view.store.update_taken(id, now, claim);
         if let Some(row) = claimed {
             let job = row.job.clone();
             let blockers = if row.blockers.is_empty() {
@@ -111,12 +105,11 @@ pub(super) fn reap(view: &mut View<'_>, locks: &Locks, reap: &ReapLeases) -> Vec
     let expired = view.store.queues.expired(&types, reap.limit, now, skip);
     let mut reaped = Vec::with_capacity(expired.len());
     for (id, _) in expired {
-        let mut taken = None;
-        view.update(id, |row| {
-            row.place.get_or_insert(row.job.scheduled_at);
-            taken = reap.take_back(&mut row.job, ReapCause::LeaseExpired, now);
-        });
-        if let (Some(job), Some(taken)) = (view.job(id), taken) {
+        let Some(mut job) = view.job(id) else {
+            continue;
+        };
+        if let Some(taken) = reap.take_back(&mut job, ReapCause::LeaseExpired, now) {
+            view.update(id, |row| row.apply(taken.change));
             reaped.push(ReapedJob {
                 job,
                 owner: taken.lease.owner,
@@ -131,17 +124,6 @@ pub(super) fn reap(view: &mut View<'_>, locks: &Locks, reap: &ReapLeases) -> Vec
 /// The row if the job runs under the fence, else why it does not.
 pub(super) fn held<'a>(view: &'a View<'_>, fencing: Fencing, job: JobId, fence: Fence) -> Result<&'a Row, AbortReason> {
     let row = view.row(job).ok_or(AbortReason::NotFound)?;
-    match &row.job.lease {
-        Some(lease) if fencing.admits(lease.fence, fence) => Ok(row),
-        _ => Err(lost(row)),
-    }
-}
-
-/// Why a job that exists is not the caller's.
-pub(super) fn lost(row: &Row) -> AbortReason {
-    match row.job.status {
-        JobStatus::Completed => AbortReason::AlreadyCompleted,
-        JobStatus::Cancelled => AbortReason::Cancelled,
-        _ => AbortReason::TakenByAnotherWorker,
-    }
+    rules::held(Some(&fencing.head(row, fence)), fence)?;
+    Ok(row)
 }

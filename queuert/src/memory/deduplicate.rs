@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::view::View;
+use crate::adapter::rules::counts;
 use crate::deduplication::Deduplication;
 use crate::id::ChainId;
 use crate::job::{JobRecord, TypeName};
@@ -91,12 +92,11 @@ impl View<'_> {
     pub(super) fn find_duplicate(&mut self, type_name: &TypeName, wanted: &Deduplication) -> Option<ChainId> {
         let since = wanted.scope.ended_since(self.now);
         let except: HashSet<&ChainId> = wanted.except.iter().collect();
-        // An open chain counts, however old it is; an ended one if it is young enough.
         let counts = |(created_at, chain): (Timestamp, ChainId)| {
             #[cfg(test)]
             LOOKED_AT.set(LOOKED_AT.get() + 1);
-            let stored = since.is_some_and(|since| created_at >= since) && self.first(chain).is_some();
-            !except.contains(&chain) && (stored || self.is_open(chain))
+            let stored = self.latest(chain).filter(|_| !except.contains(&chain));
+            stored.is_some_and(|row| counts(wanted.scope, created_at, row.job.status.is_open(), self.now))
         };
         let mut ended = Vec::new();
         let mut newest = None;
@@ -155,32 +155,42 @@ mod tests {
     use crate::memory::MemoryState;
     use crate::payload::Payload;
 
-    /// Chains of which each has a key of its own, and then each key again.
-    fn chains(keys: u128) -> Vec<NewChain> {
-        let chain = |number: u128| {
-            let id = JobId::from_uuid(Uuid::from_u128(number + 1));
+    /// Chains of which each has a key of its own.
+    fn chains(keys: usize, first_id: usize) -> Vec<NewChain> {
+        let chain = |number: usize| {
+            let id = JobId::from_uuid(Uuid::from_u128((first_id + number) as u128));
             let mut chain = NewChain::new(NewJob::new(id, "mail", Payload::from_text("1")));
-            chain.deduplication = Some(format!("key-{}", number % keys).into());
+            chain.deduplication = Some(format!("key-{number}").into());
             chain
         };
-        (0..keys * 2).map(chain).collect()
+        (0..keys).map(chain).collect()
     }
 
     #[tokio::test]
     async fn a_start_with_a_key_looks_at_the_chains_of_that_key_only() {
         const KEYS: usize = 500;
-        let chains = chains(KEYS as u128);
         let state = MemoryState::new();
         let mut transaction = state.begin().await.unwrap();
-        LOOKED_AT.set(0);
-        let created = state.create_chains(Some(&mut transaction), &chains).await.unwrap();
-        let repeated = |created: &[CreatedChain]| created.iter().filter(|chain| chain.deduplicated).count();
-        assert_eq!(repeated(&created.unwrap()), KEYS);
-        assert_eq!(LOOKED_AT.get(), KEYS, "one for each key that was there");
-        state.rollback(transaction).await.unwrap();
-        LOOKED_AT.set(0);
-        let created = state.create_chains(None, &chains).await.unwrap();
-        assert_eq!(repeated(&created.unwrap()), KEYS);
-        assert_eq!(LOOKED_AT.get(), KEYS, "one for each key that was there");
+        for within in [true, false] {
+            let mut start = async |first_id| {
+                let within = within.then_some(&mut *transaction);
+                LOOKED_AT.set(0);
+                let created = state.create_chains(within, &chains(KEYS, first_id)).await;
+                let created: Vec<CreatedChain> = created.unwrap().unwrap();
+                created.iter().filter(|chain| chain.deduplicated).count()
+            };
+            assert_eq!((start(1).await, LOOKED_AT.get()), (0, 0));
+            assert_eq!(
+                (start(KEYS + 1).await, LOOKED_AT.get()),
+                (KEYS, KEYS),
+                "one for each key"
+            );
+            if within {
+                state
+                    .rollback(std::mem::replace(&mut transaction, state.begin().await.unwrap()))
+                    .await
+                    .unwrap();
+            }
+        }
     }
 }

@@ -1,14 +1,11 @@
 //! Hints within one process, and none at all.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::__task::{Lock, LockGuard};
-use crate::adapter::{BoxFuture, Demand, Notice, NoticeSender, NotifyAdapter, Subscription, Topic};
+use crate::adapter::{BoxFuture, Notice, NotifyAdapter, Subscriber, Subscribers, Subscription, Topic};
 use crate::error::NotifyError;
-use crate::id::ChainId;
-use crate::job::TypeName;
 
 /// Carries hints between the clients and workers of one process. Clones share their subscribers.
 ///
@@ -17,21 +14,6 @@ use crate::job::TypeName;
 #[derive(Clone, Default)]
 pub struct InProcessNotify {
     subscribers: Arc<Lock<Subscribers>>,
-}
-
-#[derive(Default)]
-struct Subscribers {
-    last: u64,
-    /// In the order in which they are asked next.
-    jobs: HashMap<TypeName, VecDeque<JobSubscriber>>,
-    chains: HashMap<ChainId, BTreeMap<u64, NoticeSender>>,
-    leases: BTreeMap<u64, NoticeSender>,
-}
-
-struct JobSubscriber {
-    id: u64,
-    demand: Demand,
-    sender: NoticeSender,
 }
 
 impl InProcessNotify {
@@ -50,7 +32,7 @@ impl NotifyAdapter for InProcessNotify {
         Box::pin(async move {
             let mut subscribers = self.lock();
             for notice in notices {
-                subscribers.announce(notice);
+                subscribers.tell(notice);
             }
             Ok(())
         })
@@ -58,122 +40,24 @@ impl NotifyAdapter for InProcessNotify {
 
     fn subscribe(&self, topic: Topic) -> BoxFuture<'_, Result<Subscription, NotifyError>> {
         Box::pin(async move {
-            let mut subscribers = self.lock();
-            subscribers.last += 1;
-            let id = subscribers.last;
-            let guard = Unsubscribe {
+            let unsubscribe = |subscriber| Unsubscribe {
                 adapter: self.clone(),
-                id,
-                topic: topic.clone(),
+                subscriber,
             };
-            let (sender, subscription) = Subscription::new(guard);
-            subscribers.add(id, topic, sender);
+            let (_, subscription) = self.lock().add(topic, unsubscribe);
             Ok(subscription)
         })
     }
 }
 
-impl Subscribers {
-    fn announce(&mut self, notice: &Notice) {
-        match notice {
-            Notice::JobsAvailable { type_name, count } => self.offer(type_name, *count),
-            Notice::ChainEnded(chain) => {
-                for sender in self.chains.get(chain).into_iter().flat_map(BTreeMap::values) {
-                    sender.send(notice.clone());
-                }
-            }
-            Notice::LeaseLost(_) => {
-                for sender in self.leases.values() {
-                    sender.send(notice.clone());
-                }
-            }
-        }
-    }
-
-    /// Hands the jobs out to whoever can take some, each once around.
-    fn offer(&mut self, type_name: &TypeName, mut count: usize) {
-        let Some(queue) = self.jobs.get_mut(type_name) else {
-            return;
-        };
-        for _ in 0..queue.len() {
-            if count == 0 {
-                return;
-            }
-            let Some(subscriber) = queue.pop_front() else {
-                return;
-            };
-            let taken = subscriber.demand.take(count);
-            if taken > 0 {
-                count -= taken;
-                subscriber.sender.send(Notice::JobsAvailable {
-                    type_name: type_name.clone(),
-                    count: taken,
-                });
-            }
-            queue.push_back(subscriber);
-        }
-    }
-
-    fn add(&mut self, id: u64, topic: Topic, sender: NoticeSender) {
-        match topic {
-            Topic::Jobs { types, demand } => {
-                for type_name in types {
-                    let queue = self.jobs.entry(type_name).or_default();
-                    // A type that is named twice is still one subscription.
-                    if queue.back().is_none_or(|last| last.id != id) {
-                        queue.push_back(JobSubscriber {
-                            id,
-                            demand: demand.clone(),
-                            sender: sender.clone(),
-                        });
-                    }
-                }
-            }
-            Topic::Chain(chain) => {
-                self.chains.entry(chain).or_default().insert(id, sender);
-            }
-            Topic::Leases => {
-                self.leases.insert(id, sender);
-            }
-        }
-    }
-
-    fn remove(&mut self, id: u64, topic: &Topic) {
-        match topic {
-            Topic::Jobs { types, .. } => {
-                for type_name in types {
-                    if let Some(queue) = self.jobs.get_mut(type_name) {
-                        queue.retain(|subscriber| subscriber.id != id);
-                        if queue.is_empty() {
-                            self.jobs.remove(type_name);
-                        }
-                    }
-                }
-            }
-            Topic::Chain(chain) => {
-                if let Some(senders) = self.chains.get_mut(chain) {
-                    senders.remove(&id);
-                    if senders.is_empty() {
-                        self.chains.remove(chain);
-                    }
-                }
-            }
-            Topic::Leases => {
-                self.leases.remove(&id);
-            }
-        }
-    }
-}
-
 struct Unsubscribe {
     adapter: InProcessNotify,
-    id: u64,
-    topic: Topic,
+    subscriber: Subscriber,
 }
 
 impl Drop for Unsubscribe {
     fn drop(&mut self) {
-        self.adapter.lock().remove(self.id, &self.topic);
+        self.adapter.lock().remove(&self.subscriber);
     }
 }
 
@@ -181,10 +65,9 @@ impl fmt::Debug for InProcessNotify {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let subscribers = self.lock();
         f.debug_struct("InProcessNotify")
-            .field("types", &subscribers.jobs.len())
-            .field("chains", &subscribers.chains.len())
-            .field("leases", &subscribers.leases.len())
-            .finish()
+            .field("types", &subscribers.types().count())
+            .field("chains", &subscribers.chains().count())
+            .finish_non_exhaustive()
     }
 }
 
@@ -213,7 +96,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::adapter::Wake;
+    use crate::adapter::{Demand, Wake};
     use crate::id::JobId;
 
     fn id(number: u128) -> JobId {
@@ -297,7 +180,7 @@ mod tests {
         let mut two = notify.subscribe(Topic::Chain(ours)).await.unwrap();
         let dropped = notify.subscribe(Topic::Chain(ours)).await.unwrap();
         drop(dropped);
-        assert_eq!(notify.lock().chains[&ours].len(), 2);
+        assert_eq!(notify.lock().chains().count(), 5_001);
         notify.announce(&[Notice::ChainEnded(ours)]).await.unwrap();
         let ended = Some(Wake::Notice(Notice::ChainEnded(ours)));
         assert_eq!(woken(&mut one), ended);
@@ -314,8 +197,7 @@ mod tests {
         notify.announce(&[Notice::LeaseLost(id(1))]).await.unwrap();
         assert_eq!(woken(&mut leases), Some(Wake::Notice(Notice::LeaseLost(id(1)))));
         drop((workers, chain, leases));
-        let subscribers = notify.lock();
-        assert!(subscribers.jobs.is_empty() && subscribers.chains.is_empty() && subscribers.leases.is_empty());
+        assert!(notify.lock().is_empty());
     }
 
     #[tokio::test]

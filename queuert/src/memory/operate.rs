@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::locks::Key;
+use super::store::Row;
 use super::view::View;
+use crate::adapter::rules::{self, KeysOfRetry, keeps_blocker};
 use crate::adapter::{DeleteChains, Refusal, StoppedChain};
 use crate::deduplication::Deduplication;
 use crate::error::BlockerReference;
@@ -16,41 +18,32 @@ pub(super) fn trigger_keys(view: &View<'_>, jobs: &[JobId]) -> Vec<Key> {
 }
 
 pub(super) fn trigger(view: &mut View<'_>, jobs: &[JobId]) -> Result<Vec<JobRecord>, Refusal> {
-    for id in jobs {
-        let row = view.row(*id).ok_or(Refusal::JobNotFound(*id))?;
-        if row.job.status != JobStatus::Pending {
-            return Err(Refusal::NotPending(*id, row.job.status));
-        }
-    }
     let now = view.now;
-    for id in jobs {
-        // A job that is due already keeps the place that it has waited for.
-        view.update(*id, |row| row.job.scheduled_at = row.job.scheduled_at.min(now));
+    let change = |id: &JobId| rules::trigger(*id, view.row(*id).map(Row::head).as_ref(), now);
+    let changes = jobs.iter().map(change).collect::<Result<Vec<_>, _>>()?;
+    for (id, change) in jobs.iter().zip(changes) {
+        view.update(*id, |row| row.apply(change));
     }
     Ok(jobs.iter().filter_map(|id| view.job(*id)).collect())
 }
 
 pub(super) fn cancel(view: &mut View<'_>, chains: &[ChainId]) -> Result<Vec<StoppedChain>, Refusal> {
-    let mut latest = Vec::with_capacity(chains.len());
-    for chain in chains {
-        let row = view.latest(*chain).ok_or(Refusal::ChainNotFound(*chain))?;
-        if !row.job.status.is_open() {
-            return Err(Refusal::NotOpen(*chain, row.job.status));
-        }
-        latest.push((row.job.id, row.job.lease.is_some()));
-    }
     let now = view.now;
-    for (job, _) in &latest {
-        view.update(*job, |row| {
-            row.job.status = JobStatus::Cancelled;
-            row.job.ended_at = Some(now);
-            row.job.lease = None;
-        });
+    let mut changes = Vec::with_capacity(chains.len());
+    for chain in chains {
+        let latest = view.latest(*chain);
+        let change = rules::cancel(*chain, latest.map(Row::head).as_ref(), now)?;
+        changes.extend(latest.map(|row| (row.job.id, row.job.lease.is_some(), change)));
     }
-    let stopped = chains.iter().zip(latest).filter_map(|(chain, (job, was_running))| {
+    let mut interrupted = Vec::with_capacity(chains.len());
+    for (job, was_running, change) in changes {
+        view.update(job, |row| row.apply(change));
+        interrupted.push(was_running.then_some(job));
+    }
+    let stopped = chains.iter().zip(interrupted).filter_map(|(chain, interrupted)| {
         Some(StoppedChain {
             chain: view.chain_record(*chain)?,
-            interrupted: was_running.then_some(job),
+            interrupted,
         })
     });
     Ok(stopped.collect())
@@ -73,45 +66,30 @@ pub(super) fn retry_keys(view: &View<'_>, chains: &[ChainId]) -> Vec<Key> {
 }
 
 pub(super) fn retry(view: &mut View<'_>, chains: &[ChainId]) -> Result<Vec<JobRecord>, Refusal> {
-    let mut latest = Vec::with_capacity(chains.len());
-    let mut retried_keys: Vec<(ChainId, _, _)> = Vec::new();
+    let mut changes = Vec::with_capacity(chains.len());
+    let mut keys = KeysOfRetry::new();
     for chain in chains {
-        let row = view.latest(*chain).ok_or(Refusal::ChainNotFound(*chain))?;
-        if !row.job.status.is_retryable() {
-            return Err(Refusal::NotRetryable(*chain, row.job.status));
-        }
-        latest.push(row.job.id);
-        let first = view.first(*chain).ok_or(Refusal::ChainNotFound(*chain))?;
-        if let Some(key) = first.job.deduplication_key.clone() {
-            let type_name = first.job.type_name.clone();
-            let open = view.find_duplicate(&type_name, &Deduplication::while_open(key.clone()));
-            let earlier = retried_keys
-                .iter()
-                .find(|(other, other_type, other_key)| other != chain && *other_type == type_name && *other_key == key);
-            if let Some(holder) = open.or(earlier.map(|(other, ..)| *other)) {
-                return Err(Refusal::KeyTaken { chain: *chain, holder });
-            }
-            retried_keys.push((*chain, type_name, key));
-        }
-    }
-    let now = view.now;
-    for job in &latest {
-        let status = match view.row(*job) {
-            Some(row) => view.waiting_status(&row.blockers),
-            None => continue,
-        };
-        view.update(*job, |row| {
-            row.job.status = status;
-            row.job.attempt = 0;
-            row.job.scheduled_at = now;
-            row.place = None;
-            row.job.ended_at = None;
+        let latest = view.latest(*chain);
+        let waiting = latest.map_or(JobStatus::Pending, |row| view.waiting_status(&row.blockers));
+        let change = rules::retry(*chain, latest.map(Row::head).as_ref(), waiting, view.now)?;
+        changes.extend(latest.map(|row| (row.job.id, change)));
+        let key = view.first(*chain).and_then(|first| {
+            let key = first.job.deduplication_key.clone()?;
+            Some((first.job.type_name.clone(), Deduplication::while_open(key)))
         });
+        if let Some((type_name, wanted)) = key {
+            let holder = view.find_duplicate(&type_name, &wanted);
+            keys.take(*chain, &type_name, &wanted.key, holder)?;
+        }
     }
-    for (chain, ..) in retried_keys {
-        view.reopen(chain);
+    let jobs: Vec<JobId> = changes.iter().map(|(job, _)| *job).collect();
+    for (job, change) in changes {
+        view.update(job, |row| row.apply(change));
     }
-    Ok(latest.into_iter().filter_map(|job| view.job(job)).collect())
+    for chain in chains {
+        view.reopen(*chain);
+    }
+    Ok(jobs.into_iter().filter_map(|job| view.job(job)).collect())
 }
 
 /// The chains that exist, each once, in the order given; then what the cascade adds.
@@ -141,7 +119,7 @@ pub(super) fn delete(view: &mut View<'_>, delete: &DeleteChains) -> Result<Vec<S
         for job in view.dependants(*chain) {
             let keeps = view
                 .row(job)
-                .is_some_and(|row| row.job.status != JobStatus::Completed && !doomed.contains(&row.job.chain_id));
+                .is_some_and(|row| keeps_blocker(row.job.status) && !doomed.contains(&row.job.chain_id));
             if keeps {
                 references.push(BlockerReference { chain: *chain, job });
             }

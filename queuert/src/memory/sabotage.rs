@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::store::Row;
+use crate::adapter::rules::JobHead;
 use crate::id::{ChainId, Fence};
 
 /// Whether the switches were compiled in: only in debug builds inside the repository, whose `.cargo/config.toml` sets this
@@ -50,8 +52,13 @@ pub(super) struct Fencing {
 }
 
 impl Fencing {
-    pub(super) fn admits(self, lease: Fence, caller: Fence) -> bool {
-        lease == caller || !self.exact
+    /// What the rules are told of a job that a caller with this fence asks for.
+    pub(super) fn head(self, row: &Row, caller: Fence) -> JobHead {
+        let mut head = row.head();
+        if !self.exact && head.fence.is_some() {
+            head.fence = Some(caller);
+        }
+        head
     }
 }
 

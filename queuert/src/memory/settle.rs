@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::claim::{held, lost};
-use super::create::{check, new_job_keys, new_row};
+use super::create::{new_job_keys, new_row};
 use super::locks::{Key, Locks};
 use super::sabotage::{Fencing, StaleCompletions};
 use super::store::Row;
 use super::view::View;
 use crate::adapter::{
-    Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob, closing_blocker,
+    Applied, Authority, NewJob, Outcome, Refusal, Repeated, Settled, Settlement, UnblockedJob, rules,
 };
-use crate::id::{ChainId, JobId, WorkerId};
-use crate::job::{AttemptError, JobStatus, Lease};
-use crate::time::{Schedule, Timestamp};
+use crate::id::ChainId;
+use crate::job::JobStatus;
+use crate::worker::AbortReason;
 
 /// The locks of all items, from the view: computed again after every wait, because what waits for a chain may have
 /// changed meanwhile.
@@ -97,10 +96,6 @@ pub(super) fn look_too_early(view: &View<'_>, settlements: &[Settlement]) -> Sta
 }
 
 impl StaleCompletions {
-    fn ready(&self, row: &Row) -> bool {
-        row.blockers.iter().all(|chain| self.completed.contains(chain))
-    }
-
     fn soon_ready(&self, row: &Row) -> bool {
         let mut blockers = row.blockers.iter();
         blockers.all(|chain| self.completed.contains(chain) || self.finishing.contains(chain))
@@ -109,19 +104,16 @@ impl StaleCompletions {
 
 /// The row if the caller may settle it, else the answer.
 fn authorise<'a>(view: &'a View<'_>, fencing: Fencing, settlement: &Settlement) -> Result<&'a Row, Settled> {
-    match &settlement.authority {
-        Authority::Fence { fence, .. } => {
-            held(view, fencing, settlement.job, *fence).map_err(|reason| match view.row(settlement.job) {
-                Some(row) if row.settled == Some(*fence) => Settled::Repeated(recall(view, row)),
-                _ => Settled::Lost(reason),
-            })
-        }
-        // An open job is always the latest of its chain.
-        Authority::Outside => match view.row(settlement.job) {
-            None => Err(Settled::Lost(crate::worker::AbortReason::NotFound)),
-            Some(row) if row.job.status.is_open() => Ok(row),
-            Some(row) => Err(Settled::Lost(lost(row))),
-        },
+    let row = view.row(settlement.job);
+    let head = row.map(|row| match &settlement.authority {
+        Authority::Fence { fence, .. } => fencing.head(row, *fence),
+        Authority::Outside => row.head(),
+    });
+    match (rules::authorise(&settlement.authority, head.as_ref()), row) {
+        (Ok(()), Some(row)) => Ok(row),
+        (Err(Settled::Repeated(_)), Some(row)) => Err(Settled::Repeated(recall(view, row))),
+        (Err(answer), _) => Err(answer),
+        (Ok(()), None) => Err(Settled::Lost(AbortReason::NotFound)),
     }
 }
 
@@ -165,154 +157,56 @@ fn settle(
         Ok(row) => row,
         Err(answer) => return answer,
     };
+    let head = row.head();
     let chain = row.job.chain_id;
-    let was_running = row.job.lease.is_some();
-    let outside = settlement.authority == Authority::Outside;
     let mut applied = Applied {
-        interrupted: outside && was_running,
+        interrupted: rules::interrupts(&settlement.authority, &head),
         ..Applied::default()
     };
-    match &settlement.outcome {
-        Outcome::Finish { output } => {
-            close(view, settlement, |row| row.job.output = Some(output.clone()));
-            applied.unblocked = unblock(view, chain, stale);
-        }
-        Outcome::Continue { next } => match continue_with(view, settlement, chain, next) {
-            Ok(status) => {
-                applied.next = Some(status);
-                applied.handed_over = (status == JobStatus::Running).then_some(view.now);
-            }
+    let next = match &settlement.outcome {
+        Outcome::Continue { next } => match next_row(view, settlement, next) {
+            Ok(next) => Some(next),
             Err(refusal) => return Settled::Refused(refusal),
         },
-        Outcome::Retry { schedule, error } => {
-            let error = fail(view, settlement.job, error);
-            give_back(view, settlement, Some(*schedule), |row| row.job.last_error = error);
-        }
-        Outcome::Bury { error } => {
-            let error = fail(view, settlement.job, error);
-            let now = view.now;
-            change(view, settlement, |row| {
-                row.job.status = JobStatus::Dead;
-                row.job.ended_at = Some(now);
-                row.job.last_error = error;
-            });
-        }
-        Outcome::Release => give_back(view, settlement, None, |row| unspend(row, was_running)),
-        Outcome::Snooze { schedule } => {
-            give_back(view, settlement, Some(*schedule), |row| unspend(row, was_running));
-        }
+        _ => None,
+    };
+    let now = view.now;
+    let change = rules::settle(settlement, &head, now);
+    view.update(settlement.job, |row| row.apply(change));
+    if let Some(next) = next {
+        applied.next = Some(next.job.status);
+        applied.handed_over = (next.job.status == JobStatus::Running).then_some(now);
+        let id = next.job.id;
+        view.insert(next);
+        view.update(chain.first_job(), |row| row.later.push(id));
+    }
+    if matches!(settlement.outcome, Outcome::Finish { .. }) {
+        applied.unblocked = unblock(view, chain, stale);
     }
     Settled::Applied(applied)
 }
 
-/// Ends the attempt: the lease goes and the fence is remembered.
-fn change(view: &mut View<'_>, settlement: &Settlement, write: impl FnOnce(&mut Row)) {
-    view.update(settlement.job, |row| {
-        row.job.lease = None;
-        if let Authority::Fence { fence, .. } = settlement.authority {
-            row.settled = Some(fence);
-        }
-        write(row);
-    });
-}
-
-/// Completes the job.
-fn close(view: &mut View<'_>, settlement: &Settlement, write: impl FnOnce(&mut Row)) {
-    let now = view.now;
-    change(view, settlement, |row| {
-        row.job.status = JobStatus::Completed;
-        row.job.ended_at = Some(now);
-        row.job.completed_by = worker(&settlement.authority);
-        row.job.last_error = None;
-        write(row);
-    });
-}
-
-fn worker(authority: &Authority) -> Option<WorkerId> {
-    match authority {
-        Authority::Fence { worker, .. } => Some(worker.clone()),
-        Authority::Outside => None,
-    }
-}
-
-/// Makes the job wait again. One that was blocked, and is settled from outside, stays blocked.
-fn give_back(view: &mut View<'_>, settlement: &Settlement, schedule: Option<Schedule>, write: impl FnOnce(&mut Row)) {
-    let now = view.now;
-    let blocked = view
-        .row(settlement.job)
-        .is_some_and(|row| row.job.status == JobStatus::Blocked);
-    change(view, settlement, |row| {
-        if !blocked {
-            row.job.status = JobStatus::Pending;
-        }
-        if let Some(schedule) = schedule {
-            row.job.scheduled_at = schedule.resolve(now);
-            row.place = None;
-        }
-        write(row);
-    });
-}
-
-fn unspend(row: &mut Row, was_running: bool) {
-    row.job.attempt = row.job.attempt.saturating_sub(u32::from(was_running));
-}
-
-fn fail(view: &View<'_>, job: JobId, message: &str) -> Option<AttemptError> {
-    view.row(job).map(|row| AttemptError {
-        attempt: row.job.attempt,
-        at: view.now,
-        message: message.to_owned(),
-    })
-}
-
-fn continue_with(
-    view: &mut View<'_>,
-    settlement: &Settlement,
-    chain: ChainId,
-    next: &NewJob,
-) -> Result<JobStatus, Refusal> {
-    check(view, next)?;
-    if let Some(blocker) = closing_blocker(&next.blockers, chain, |chain| ahead_of(view, chain)) {
-        return Err(Refusal::BlockerCycle {
-            job: next.id,
-            chain: blocker,
-        });
-    }
-    close(view, settlement, |_| {});
-    let (chain_type, index) = match view.row(settlement.job) {
-        Some(row) => (row.job.chain_type.clone(), row.job.chain_index + 1),
+/// The next job of the chain, or why it cannot be created.
+fn next_row(view: &mut View<'_>, settlement: &Settlement, next: &NewJob) -> Result<Row, Refusal> {
+    let (chain, chain_type, index) = match view.row(settlement.job) {
+        Some(row) => (row.job.chain_id, row.job.chain_type.clone(), row.job.chain_index + 1),
         None => return Err(Refusal::JobNotFound(settlement.job)),
     };
-    let mut row = new_row(view, next, chain, chain_type, index);
-    hand_over(&mut row, settlement, next, view.now);
-    let status = row.job.status;
-    view.insert(row);
-    view.update(chain.first_job(), |row| row.later.push(next.id));
-    Ok(status)
-}
-
-/// Claims a new job for the worker that creates it, if it asks for that and the job is due.
-fn hand_over(row: &mut Row, settlement: &Settlement, next: &NewJob, now: Timestamp) {
-    let job = &mut row.job;
-    if let (Some(hand_over), Some(owner)) = (next.hand_over, worker(&settlement.authority))
-        && job.status == JobStatus::Pending
-        && job.scheduled_at <= now
-    {
-        job.status = JobStatus::Running;
-        (job.attempt, job.claims) = (1, 1);
-        job.started_at = Some(now);
-        job.lease = Some(Lease {
-            owner,
-            until: now.saturating_add(hand_over.lease),
-            fence: hand_over.fence,
-        });
+    rules::check_new_job(next, view.row(next.id).is_some(), |chain| view.first(chain).is_some())?;
+    rules::check_circle(next, chain, |chain| ahead_of(view, chain))?;
+    let status = view.waiting_status(&next.blockers);
+    let mut row = new_row(view, next, chain, chain_type, index, status);
+    if let Some(lease) = rules::hand_over(&settlement.authority, next, status, view.now) {
+        rules::claim(&mut row.job, lease, view.now);
     }
+    Ok(row)
 }
 
-/// The chains that a chain waits for. A dead or cancelled job counts as waiting too: a retry would make it so.
+/// The chains that a chain waits for, or would wait for if it were retried.
 fn ahead_of<'a>(view: &'a View<'_>, chain: ChainId) -> impl Iterator<Item = ChainId> + 'a {
-    let waiting = |row: &&Row| row.job.status == JobStatus::Blocked || row.job.status.is_retryable();
-    let latest = view.latest(chain).filter(waiting);
+    let latest = view
+        .latest(chain)
+        .filter(|row| rules::waits_for_blockers(row.job.status));
     let blockers = latest.into_iter().flat_map(|row| row.blockers.iter().copied());
     blockers.filter(|chain| !view.is_completed(*chain))
 }
@@ -341,21 +235,23 @@ fn unblock(view: &mut View<'_>, chain: ChainId, mut stale: Option<&mut StaleComp
     if let Some(stale) = &mut stale {
         stale.completed.insert(chain);
     }
-    let ready = |row: &Row| match &stale {
-        Some(stale) => stale.ready(row),
-        None => view.waiting_status(&row.blockers) == JobStatus::Pending,
-    };
-    let unblocked: Vec<_> = blocked_by(view, chain)
-        .filter(|row| ready(row))
-        .map(unblocked_job)
-        .collect();
     let now = view.now;
-    for one in &unblocked {
+    let change = |row: &Row| {
+        let completed = |blocker| match &stale {
+            Some(stale) => stale.completed.contains(&blocker),
+            None => view.is_completed(blocker),
+        };
+        let change = rules::unblock(&row.head(), &row.blockers, completed, now)?;
+        Some((unblocked_job(row), change))
+    };
+    let changes: Vec<_> = blocked_by(view, chain).filter_map(change).collect();
+    let mut unblocked = Vec::with_capacity(changes.len());
+    for (one, change) in changes {
         view.update(one.job, |row| {
-            row.job.status = JobStatus::Pending;
-            row.job.scheduled_at = row.job.scheduled_at.max(now);
+            row.apply(change);
             row.unblocked_by = Some(chain);
         });
+        unblocked.push(one);
     }
     unblocked
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::deduplicate::KeyIndex;
 use super::overlay::Overlay;
 use super::queues::Queues;
+use crate::adapter::rules::{Change, JobHead};
 use crate::id::{ChainId, Fence, JobId};
 use crate::job::JobRecord;
 #[cfg(test)]
@@ -30,6 +31,20 @@ pub(super) struct Row {
     pub(super) place: Option<Timestamp>,
     /// The later jobs of the chain, by index from one; first rows only.
     pub(super) later: Vec<JobId>,
+}
+
+impl Row {
+    pub(super) fn head(&self) -> JobHead {
+        JobHead::of(&self.job, self.settled)
+    }
+
+    pub(super) fn apply(&mut self, change: Change) {
+        let place = self.place.unwrap_or(self.job.scheduled_at);
+        let place = change.rank.apply(place, change.scheduled_at);
+        self.place = (place != change.scheduled_at).then_some(place);
+        self.settled = change.settled_fence.or(self.settled);
+        change.apply(&mut self.job);
+    }
 }
 
 /// A chain that a job has as blocker, and that job: ordered so that the dependants of a chain are a range.

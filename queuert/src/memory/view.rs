@@ -7,6 +7,7 @@ use super::locks::Key;
 use super::overlay::Overlay;
 use super::queues::{FIRST, LAST};
 use super::store::{Row, Store};
+use crate::adapter::rules::{chain_record, waiting_status};
 use crate::chain::ChainRecord;
 use crate::id::{ChainId, JobId};
 use crate::job::{JobRecord, JobStatus};
@@ -54,10 +55,6 @@ impl View<'_> {
         existing.copied().map(Key::Chain)
     }
 
-    pub(super) fn is_open(&self, chain: ChainId) -> bool {
-        self.latest(chain).is_some_and(|row| row.job.status.is_open())
-    }
-
     pub(super) fn is_completed(&self, chain: ChainId) -> bool {
         self.latest(chain)
             .is_some_and(|row| row.job.status == JobStatus::Completed)
@@ -65,32 +62,11 @@ impl View<'_> {
 
     /// Blocked while one of the blockers has not completed, pending otherwise.
     pub(super) fn waiting_status(&self, blockers: &[ChainId]) -> JobStatus {
-        if blockers.iter().all(|chain| self.is_completed(*chain)) {
-            JobStatus::Pending
-        } else {
-            JobStatus::Blocked
-        }
+        waiting_status(blockers, |chain| self.is_completed(chain))
     }
 
     pub(super) fn chain_record(&self, chain: ChainId) -> Option<ChainRecord> {
-        let first = &self.first(chain)?;
-        let latest = &self.latest(chain)?.job;
-        Some(ChainRecord {
-            id: chain,
-            type_name: first.job.type_name.clone(),
-            input: first.job.input.clone(),
-            status: latest.status,
-            output: latest.output.clone(),
-            latest_job: latest.id,
-            latest_type: latest.type_name.clone(),
-            length: latest.chain_index + 1,
-            created_at: first.job.created_at,
-            ended_at: if latest.status.is_open() { None } else { latest.ended_at },
-            last_error: latest.last_error.clone(),
-            deduplication_key: first.job.deduplication_key.clone(),
-            trace_context: first.job.trace_context.clone(),
-            unreadable: None,
-        })
+        Some(chain_record(&self.first(chain)?.job, &self.latest(chain)?.job))
     }
 
     /// The blockers of a job that still exist, in the declared order. A chain that was deleted and started anew under

@@ -14,11 +14,11 @@ use crate::job_type::JobType;
 use crate::time::Schedule;
 use crate::worker::{AttemptContext, Completion, CompletionKind, How, JobResult, Middleware, Next, SHORTEST_SNOOZE};
 
-/// Limits how many attempts of a type, or with a key, are inside it at the same time, in this process.
+/// Limits the number of attempts of a type, or with a key, that run inside it at the same time, in this process.
 ///
-/// An attempt that is too many waits, in the order of arrival; it keeps its worker and its lease meanwhile. If a few
-/// slow types or keys could so occupy all workers, let it go back instead, with [`snooze`](Self::snooze). Clones share
-/// their limits, so one limit can hold for several sets of workers.
+/// An attempt above the limit waits, in the order of arrival, and occupies its worker and its lease meanwhile. If a few
+/// slow types or keys could occupy all workers in this way, let the attempt snooze instead, with
+/// [`snooze`](Self::snooze). Clones share their limits, so one limit can hold for several sets of workers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,21 +41,22 @@ pub struct LimitConcurrency {
 }
 
 impl LimitConcurrency {
-    /// At most `limit` attempts of each type.
+    /// At most `limit` attempts of each type at a time.
     pub fn per_type(limit: usize) -> Self {
         Self::per_key(limit, |job| Some(job.type_name.as_str().to_owned()))
     }
 
-    /// At most `limit` attempts of one type; others are not limited.
+    /// At most `limit` attempts of one type at a time; other types are not limited.
     pub fn of<J: JobType>(limit: usize) -> Self {
         Self::per_key(limit, |job| (job.type_name.as_str() == J::NAME).then(String::new))
     }
 
-    /// At most `limit` attempts for each key that `key` reads off the job; where it gives none, there is no limit.
+    /// At most `limit` attempts at a time for each key that `key` returns for the job. Jobs for which it returns `None`
+    /// are not limited.
     ///
     /// # Panics
     ///
-    /// If `limit` is zero: nothing would ever run.
+    /// If `limit` is zero: no attempt would ever run.
     pub fn per_key(limit: usize, key: impl Fn(&JobRecord) -> Option<String> + Send + Sync + 'static) -> Self {
         assert!(limit > 0, "a limit of zero would never let an attempt through");
         Self {
@@ -66,8 +67,8 @@ impl LimitConcurrency {
         }
     }
 
-    /// Lets an attempt that is too many go back for this long, at no cost, instead of waiting. A delay of less than 100
-    /// milliseconds is one of 100 milliseconds. Default: it waits.
+    /// Snoozes an attempt above the limit for this long, without spending it, instead of letting it wait. A delay of
+    /// less than 100 milliseconds counts as 100 milliseconds. Default: the attempt waits.
     pub fn snooze(mut self, delay: Duration) -> Self {
         self.snooze = Some(delay.max(SHORTEST_SNOOZE));
         self
@@ -113,7 +114,7 @@ type ReadKey = dyn Fn(&JobRecord) -> Option<String> + Send + Sync;
 
 type Places = HashMap<String, Arc<Semaphore>>;
 
-/// Who is inside, by key. Keys that nobody uses are forgotten.
+/// The attempts inside, by key. Keys without attempts are removed.
 #[derive(Clone, Default)]
 struct Line(Arc<Lock<Places>>);
 
@@ -136,7 +137,7 @@ impl Line {
     }
 }
 
-/// A place in the line, and then inside.
+/// A place in the queue of waiting attempts, and then inside.
 struct Place {
     semaphore: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,

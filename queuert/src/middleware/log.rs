@@ -1,4 +1,4 @@
-//! One line when an attempt begins, one when it ends.
+//! Logs one line when an attempt begins, and one when it ends.
 
 use tokio::time::Instant;
 
@@ -6,10 +6,10 @@ use super::outcome;
 use crate::adapter::StateAdapter;
 use crate::worker::{AttemptContext, JobResult, Middleware, Next};
 
-/// Logs a line when the layers inside begin and one when they have ended: at `info`, failures at `warn`, with the target
-/// `queuert::attempts`. For those who want to see every job without the rest of what `debug` says.
+/// Logs one line when the inner layers begin and one when they have ended, with the target `queuert::attempts`: at
+/// level `info`, failures at `warn`. It shows every job without the other lines of level `debug`.
 ///
-/// The lines tell what the processor did. Whether it could be committed is told by the worker's own lines.
+/// The lines say what the processor did. The lines of the worker itself say whether it was committed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogAttempts(());
 

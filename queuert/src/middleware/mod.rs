@@ -1,7 +1,7 @@
 //! Middlewares that are ready to use.
 //!
-//! They are ordinary [`Middleware`](crate::Middleware)s: they wrap attempts in the order given, the first one
-//! outermost, and whatever they do, a job is not stranded by them.
+//! They are ordinary [`Middleware`](crate::Middleware)s: they wrap attempts in the given order, the first one
+//! outermost, and none of them can lose a job.
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,7 +31,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `tower`, `TowerMiddleware` lets any layer of tower wrap attempts.
+//! With the feature `tower`, `TowerMiddleware` wraps attempts in any layer of tower.
 
 mod limit;
 mod log;

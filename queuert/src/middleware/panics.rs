@@ -10,8 +10,8 @@ use crate::adapter::StateAdapter;
 use crate::event::AttemptInfo;
 use crate::worker::{AttemptContext, JobResult, Middleware, Next, panic_message};
 
-/// Tells somebody of panics in the layers inside, such as a service that collects crashes. The attempt fails as it would
-/// without it. A reporter that panics itself is contained.
+/// Calls a function for each panic in the inner layers, for example to send it to a service that collects crashes. The
+/// attempt fails as it would without this middleware. A panic in the function itself is caught.
 ///
 /// ```
 /// use queuert::middleware::ReportPanics;
@@ -27,9 +27,9 @@ pub struct ReportPanics {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PanicReport<'a> {
-    /// Which attempt.
+    /// The attempt that panicked.
     pub attempt: &'a AttemptInfo,
-    /// What it panicked with. Where is known to the panic hook only.
+    /// The message of the panic. Only the panic hook knows the location.
     pub message: &'a str,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for PanicReport<'_> {
 }
 
 impl ReportPanics {
-    /// Calls `report` for each panic, on the thread on which it happened. It must not block.
+    /// Calls `report` for each panic, on the thread on which it happened. The function must not block.
     pub fn new(report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
         Self {
             report: Arc::new(report),

@@ -1,4 +1,4 @@
-//! A limit on how long the layers inside may take.
+//! A time limit for the inner layers.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::job::TypeName;
 use crate::job_type::JobType;
 use crate::worker::{AttemptContext, JobResult, Middleware, Next};
 
-/// Fails attempts in which the layers inside take too long: they are dropped, the attempt's signal fires with
+/// Fails attempts whose inner layers take too long: they are dropped, the attempt's signal fires with
 /// [`TimedOut`](crate::AbortReason::TimedOut), and the failure counts like any other.
 ///
-/// A timeout of the job type or the worker covers all of an attempt. This one covers what lies inside it, so that time
-/// which another middleware spends, for example in a line, does not count.
+/// A timeout of the job type or the worker covers the whole attempt. This one covers the layers inside it, so that the
+/// time that an outer middleware spends, for example waiting for a limit, does not count.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Timeout {
@@ -36,7 +36,7 @@ impl Timeout {
         }
     }
 
-    /// Another limit for one job type. Default: that of all, if there is one.
+    /// Sets another limit for one job type. Default: the limit for all types, if there is one.
     pub fn and_of<J: JobType>(mut self, limit: Duration) -> Self {
         self.of_types.push((J::NAME.into(), limit));
         self

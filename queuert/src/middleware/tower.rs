@@ -1,4 +1,4 @@
-//! Lets layers of tower wrap attempts.
+//! Wraps attempts in layers of tower.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -16,11 +16,11 @@ use crate::worker::{AttemptContext, Completion, JobResult, Middleware, Next, Own
 
 type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
-/// Wraps attempts in a layer of tower: rate limits, load shedding, whatever your services have already.
+/// Wraps attempts in a layer of tower: rate limits, load shedding, and the layers that your services already use.
 ///
-/// The layer is applied once, and its service cloned for each attempt, so what clones share, such as a limit, holds
-/// for all of them. The rules of middlewares hold: the response is a [`Completion`], which only the layers inside can
-/// make, and an error of the layer is a failed attempt. Errors of the layers inside come out as they went in, also if the
+/// The layer is applied once, and its service is cloned for each attempt, so state that clones share, such as a limit,
+/// holds for all attempts. The rules of middlewares hold: the response is a [`Completion`], which only the inner layers
+/// can make, and an error of the layer is a failed attempt. Errors of the inner layers come out unchanged, also if the
 /// layer boxes them.
 ///
 /// ```
@@ -85,19 +85,19 @@ fn failure(error: impl Into<BoxError>) -> JobError {
     }
 }
 
-/// An attempt on its way through layers of tower.
+/// An attempt as a request to services of tower.
 pub struct AttemptRequest<S: StateAdapter> {
     context: AttemptContext<S>,
     next: OwnedNext<S>,
 }
 
 impl<S: StateAdapter> AttemptRequest<S> {
-    /// What it is about.
+    /// The context of the attempt.
     pub fn context(&self) -> &AttemptContext<S> {
         &self.context
     }
 
-    /// What it is about; values that are inserted here reach the layers inside.
+    /// The context of the attempt. Values that are inserted here reach the inner layers.
     pub fn context_mut(&mut self) -> &mut AttemptContext<S> {
         &mut self.context
     }
@@ -109,7 +109,7 @@ impl<S: StateAdapter> fmt::Debug for AttemptRequest<S> {
     }
 }
 
-/// The innermost service: runs the middlewares and the processor that lie inside. Always ready.
+/// The innermost service: runs the inner middlewares and the processor. It is always ready.
 pub struct AttemptService<S> {
     state: PhantomData<fn() -> S>,
 }
@@ -141,12 +141,12 @@ impl<S: StateAdapter> Service<AttemptRequest<S>> for AttemptService<S> {
     }
 }
 
-/// The failure of the layers inside, as tower's layers want errors to be.
+/// The failure of the inner layers, as an error type for tower's layers.
 #[derive(Debug)]
 pub struct AttemptFailure(JobError);
 
 impl AttemptFailure {
-    /// The error, as a middleware would have seen it.
+    /// The error, as a middleware would see it.
     pub fn error(&self) -> &JobError {
         &self.0
     }

@@ -12,10 +12,10 @@ use crate::adapter::StateAdapter;
 use crate::event::AttemptInfo;
 use crate::worker::{AttemptContext, JobResult, Middleware, Next};
 
-/// Runs the layers inside in a `tracing` span.
+/// Runs the inner layers in a `tracing` span.
 ///
-/// Workers enter a span named `attempt` around everything by themselves. This one lies inside it, and is for those who
-/// want another name, level or fields, or to see which of several middlewares took the time.
+/// Workers already enter a span named `attempt` around each attempt. This span is inside it, for another name, level or
+/// fields, or to see which of several middlewares took the time.
 ///
 /// ```
 /// use queuert::middleware::TraceAttempts;
@@ -31,7 +31,7 @@ pub struct TraceAttempts {
 }
 
 impl TraceAttempts {
-    /// A span named `process`, with the type, the number of the attempt and, at the end, the outcome.
+    /// A span named `process` with the job type, the number of the attempt and, at the end, the outcome.
     pub fn new() -> Self {
         Self::with(|attempt| {
             tracing::info_span!(
@@ -44,7 +44,7 @@ impl TraceAttempts {
         })
     }
 
-    /// A span of your own. If it has a field `outcome`, it is filled at the end: `finished`, `continued`, `snoozed`,
+    /// A span of your own. If it has a field `outcome`, it is set at the end: `finished`, `continued`, `snoozed`,
     /// `failed` or `aborted`.
     pub fn with(span: impl Fn(&AttemptInfo) -> Span + Send + Sync + 'static) -> Self {
         Self { span: Arc::new(span) }

@@ -15,13 +15,13 @@ mod tests;
 
 /// A stored input or output: JSON text. Cloning is cheap.
 ///
-/// Stores keep the text as it is and never look inside, so a payload that a newer or older build cannot read is
-/// contained: whoever decodes it gets a typed error that names the row.
+/// Stores keep the text as it is and never read it, so a payload that a newer or older build cannot read affects no
+/// other row: decoding it returns a typed error that names the row.
 ///
-/// What [`encode`](Self::encode) accepts comes back equal: integers up to 128 bits, every finite float bit by bit, text
-/// with any character in it, maps whose keys are numbers. What JSON cannot hold is refused there, and not found out when the
-/// job is run. One thing is for the type to decide: JSON has one `null`, so that `Some(None)` and `Some(())` come back as
-/// `None` unless the type tells them apart.
+/// A value that [`encode`](Self::encode) accepts comes back equal: integers up to 128 bits, every finite float bit by
+/// bit, text with any character in it, maps whose keys are numbers. A value that JSON cannot hold is refused by
+/// `encode`, and not found out when the job runs. One exception: JSON has one `null`, so `Some(None)` and `Some(())`
+/// come back as `None` unless the type tells them apart.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(Arc<str>);
 
@@ -33,7 +33,7 @@ thread_local! {
 const KEPT: usize = 64 * 1024;
 
 impl Payload {
-    /// Takes JSON text as it is, for example from a row. The text is not checked until it is decoded.
+    /// Makes a payload of JSON text, for example from a row. The text is not checked until it is decoded.
     pub fn from_text(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
@@ -47,8 +47,8 @@ impl Payload {
     ///
     /// # Errors
     ///
-    /// When the value's `Serialize` implementation fails, when it has map keys that cannot be written as texts, a float that
-    /// is not finite, or more than 127 arrays and objects in one another.
+    /// If the value's `Serialize` implementation fails, or if the value has map keys that cannot be written as text, a
+    /// float that is not finite, or more than 127 nested arrays and objects.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
         Self::write(value).map(|(payload, _)| payload)
     }
@@ -94,13 +94,14 @@ impl Payload {
     ///
     /// # Errors
     ///
-    /// When the text is not JSON, or not the JSON of a `T`.
+    /// If the text is not JSON, or not the JSON of a `T`.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, PayloadError> {
         serde_json::from_str(&self.0).map_err(|error| PayloadError(without_texts(&error.to_string())))
     }
 }
 
-/// The length only: a payload may hold what nobody should find in a log. [`as_str`](Payload::as_str) has the text.
+/// Shows the length only, because a payload may contain secrets that must not be in a log. [`as_str`](Payload::as_str)
+/// has the text.
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Payload({} bytes)", self.0.len())

@@ -55,8 +55,8 @@
 //! ```
 //!
 //! - [`user`]: the types that processors and middlewares touch.
-//! - [`context`]: what all parts of the set share: settings, job types, signals. [`health`], [`backoff`] and [`contained`] are
-//!   below it, and know nothing of jobs.
+//! - [`context`]: what all parts of the set share: settings, job types, signals. [`health`] and [`contained`] are below it, and
+//!   know nothing of jobs.
 //! - [`attempt`]: from a worker to the commit.
 //! - [`dispatch`]: from a claim to a worker.
 //! - [`upkeep`]: the services beside the way.
@@ -65,7 +65,6 @@
 //! [`end`]: attempt::end
 
 mod attempt;
-mod backoff;
 mod builder;
 mod contained;
 mod context;

@@ -8,11 +8,10 @@ use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
 use crate::__task::spawn_in;
-use crate::adapter::{BoxFuture, StateAdapter};
+use crate::adapter::{Backoff, BoxFuture, StateAdapter};
 use crate::error::{StateError, StateErrorKind};
 use crate::event::Event;
 use crate::worker::attempt::settler::settle_loop;
-use crate::worker::backoff::Backoff;
 use crate::worker::contained::panic_message;
 use crate::worker::context::Context;
 use crate::worker::dispatch::claimer::claim_loop;

@@ -5,12 +5,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queuert::adapter::{
-    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain,
-    QueueSample, ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter,
-    StoppedChain,
-};
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
+use queuert::adapter::{RenewLease, Renewal, Settled, Settlement, StateAdapter};
+use queuert::{JobId, StateError, StateErrorKind, Timestamp};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -64,6 +60,37 @@ impl Verb {
         Self::ReapLeases,
         Self::HoldLease,
     ];
+
+    /// The verb of this name. Those that [`Faulty`] implements itself are not among them.
+    fn named(name: &str) -> Self {
+        match name {
+            "begin" => Self::Begin,
+            "commit" => Self::Commit,
+            "rollback" => Self::Rollback,
+            "savepoint" => Self::Savepoint,
+            "release_savepoint" => Self::ReleaseSavepoint,
+            "rollback_to_savepoint" => Self::RollbackToSavepoint,
+            "create_chains" => Self::CreateChains,
+            "claim_jobs" => Self::ClaimJobs,
+            "claimed_jobs" => Self::ClaimedJobs,
+            "reap_leases" => Self::ReapLeases,
+            "hold_lease" => Self::HoldLease,
+            "lock_chain" => Self::LockChain,
+            "trigger_jobs" => Self::TriggerJobs,
+            "cancel_chains" => Self::CancelChains,
+            "retry_chains" => Self::RetryChains,
+            "delete_chains" => Self::DeleteChains,
+            "get_jobs" => Self::GetJobs,
+            "get_chains" => Self::GetChains,
+            "list_jobs" => Self::ListJobs,
+            "list_chains" => Self::ListChains,
+            "list_blockers" => Self::ListBlockers,
+            "watermark" => Self::Watermark,
+            "maintain" => Self::Maintain,
+            "sample_queues" => Self::SampleQueues,
+            name => panic!("`Verb` has no `{name}`: add it"),
+        }
+    }
 }
 
 /// How a call goes wrong.
@@ -140,6 +167,32 @@ impl<S> Faulty<S> {
             None => call.await,
             Some((fault, kind)) => self.disturb(verb, fault, kind, call).await,
         }
+    }
+
+    /// A call of the verb of this name.
+    async fn verb<T>(
+        &self,
+        name: &'static str,
+        items: usize,
+        call: impl Future<Output = Result<T, StateError>>,
+    ) -> Result<T, StateError> {
+        self.call(Verb::named(name), items, call).await
+    }
+
+    async fn settle(
+        &self,
+        settlements: &[Settlement],
+        call: impl Future<Output = Result<Vec<Settled>, StateError>>,
+    ) -> Result<Vec<Settled>, StateError> {
+        let refusal = |settlement: &Settlement| self.faults.lock().refused.get(&settlement.job).copied();
+        let refused = settlements.iter().find_map(refusal);
+        let call = async {
+            match refused {
+                Some(kind) => Err(StateError::new(kind, "made to fail: a row cannot be written")),
+                None => call.await,
+            }
+        };
+        self.call(Verb::SettleJobs, settlements.len(), call).await
     }
 
     async fn disturb<T>(
@@ -342,65 +395,19 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
     type Connection = S::Connection;
     type Transaction = S::Transaction;
 
-    async fn begin(&self) -> Result<Self::Transaction, StateError> {
-        self.call(Verb::Begin, 1, self.inner.begin()).await
+    queuert::forward_state! {
+        self => self.inner, via verb;
+        except shield, unshield, renew_leases, settle_jobs, settle_in
     }
 
-    async fn commit(&self, transaction: Self::Transaction) -> Result<(), StateError> {
-        self.call(Verb::Commit, 1, self.inner.commit(transaction)).await
-    }
-
-    async fn rollback(&self, transaction: Self::Transaction) -> Result<(), StateError> {
-        self.call(Verb::Rollback, 1, self.inner.rollback(transaction)).await
-    }
-
-    async fn savepoint(&self, connection: &mut Self::Connection, depth: u32) -> Result<(), StateError> {
-        self.call(Verb::Savepoint, 1, self.inner.savepoint(connection, depth))
-            .await
-    }
-
-    async fn release_savepoint(&self, connection: &mut Self::Connection, depth: u32) -> Result<(), StateError> {
-        let call = self.inner.release_savepoint(connection, depth);
-        self.call(Verb::ReleaseSavepoint, 1, call).await
-    }
-
-    async fn rollback_to_savepoint(&self, connection: &mut Self::Connection, depth: u32) -> Result<(), StateError> {
-        let call = self.inner.rollback_to_savepoint(connection, depth);
-        self.call(Verb::RollbackToSavepoint, 1, call).await
-    }
-
-    fn has_ended(&self, transaction: &Self::Transaction) -> bool {
-        self.inner.has_ended(transaction)
-    }
-
+    /// Not counted: the library does it around a verb.
     async fn shield(&self, connection: &mut Self::Connection) -> Result<(), StateError> {
         self.inner.shield(connection).await
     }
 
+    /// Not counted.
     async fn unshield(&self, connection: &mut Self::Connection) -> Result<(), StateError> {
         self.inner.unshield(connection).await
-    }
-
-    fn undo_shielded(&self, connection: &mut Self::Connection) {
-        self.inner.undo_shielded(connection);
-    }
-
-    async fn create_chains(
-        &self,
-        within: Option<&mut Self::Connection>,
-        chains: &[NewChain],
-    ) -> Result<Result<Vec<CreatedChain>, Refusal>, StateError> {
-        let call = self.inner.create_chains(within, chains);
-        self.call(Verb::CreateChains, chains.len(), call).await
-    }
-
-    async fn claim_jobs(&self, claim: &ClaimJobs) -> Result<Claimed, StateError> {
-        self.call(Verb::ClaimJobs, claim.limit, self.inner.claim_jobs(claim))
-            .await
-    }
-
-    async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
-        self.call(Verb::ClaimedJobs, 1, self.inner.claimed_jobs(fence)).await
     }
 
     async fn renew_leases(
@@ -429,137 +436,16 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
         within: Option<&mut Self::Connection>,
         settlements: &[Settlement],
     ) -> Result<Vec<Settled>, StateError> {
-        let refusal = |settlement: &Settlement| self.faults.lock().refused.get(&settlement.job).copied();
-        let refused = settlements.iter().find_map(refusal);
-        let call = async {
-            if let Some(kind) = refused {
-                return Err(StateError::new(kind, "made to fail: a row cannot be written"));
-            }
-            self.inner.settle_jobs(within, settlements).await
-        };
-        self.call(Verb::SettleJobs, settlements.len(), call).await
+        let call = self.inner.settle_jobs(within, settlements);
+        self.settle(settlements, call).await
     }
 
-    async fn reap_leases(&self, reap: &ReapLeases) -> Result<Vec<ReapedJob>, StateError> {
-        self.call(Verb::ReapLeases, reap.limit, self.inner.reap_leases(reap))
-            .await
-    }
-
-    async fn hold_lease(
+    async fn settle_in(
         &self,
-        connection: &mut Self::Connection,
-        job: JobId,
-        fence: Fence,
-    ) -> Result<Result<(), AbortReason>, StateError> {
-        let call = self.inner.hold_lease(connection, job, fence);
-        self.call(Verb::HoldLease, 1, call).await
-    }
-
-    async fn lock_chain(
-        &self,
-        connection: &mut Self::Connection,
-        chain: ChainId,
-    ) -> Result<Option<JobRecord>, StateError> {
-        self.call(Verb::LockChain, 1, self.inner.lock_chain(connection, chain))
-            .await
-    }
-
-    async fn trigger_jobs(
-        &self,
-        within: Option<&mut Self::Connection>,
-        jobs: &[JobId],
-    ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
-        let call = self.inner.trigger_jobs(within, jobs);
-        self.call(Verb::TriggerJobs, jobs.len(), call).await
-    }
-
-    async fn cancel_chains(
-        &self,
-        within: Option<&mut Self::Connection>,
-        chains: &[ChainId],
-    ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
-        let call = self.inner.cancel_chains(within, chains);
-        self.call(Verb::CancelChains, chains.len(), call).await
-    }
-
-    async fn retry_chains(
-        &self,
-        within: Option<&mut Self::Connection>,
-        chains: &[ChainId],
-    ) -> Result<Result<Vec<JobRecord>, Refusal>, StateError> {
-        let call = self.inner.retry_chains(within, chains);
-        self.call(Verb::RetryChains, chains.len(), call).await
-    }
-
-    async fn delete_chains(
-        &self,
-        within: Option<&mut Self::Connection>,
-        delete: &DeleteChains,
-    ) -> Result<Result<Vec<StoppedChain>, Refusal>, StateError> {
-        let call = self.inner.delete_chains(within, delete);
-        self.call(Verb::DeleteChains, delete.chains.len(), call).await
-    }
-
-    async fn get_jobs(
-        &self,
-        within: Option<&mut Self::Connection>,
-        jobs: &[JobId],
-    ) -> Result<Vec<JobRecord>, StateError> {
-        self.call(Verb::GetJobs, jobs.len(), self.inner.get_jobs(within, jobs))
-            .await
-    }
-
-    async fn get_chains(
-        &self,
-        within: Option<&mut Self::Connection>,
-        chains: &[ChainId],
-    ) -> Result<Vec<ChainRecord>, StateError> {
-        let call = self.inner.get_chains(within, chains);
-        self.call(Verb::GetChains, chains.len(), call).await
-    }
-
-    async fn list_jobs(
-        &self,
-        within: Option<&mut Self::Connection>,
-        query: &JobQuery,
-    ) -> Result<Vec<JobRecord>, StateError> {
-        self.call(Verb::ListJobs, 1, self.inner.list_jobs(within, query)).await
-    }
-
-    async fn list_chains(
-        &self,
-        within: Option<&mut Self::Connection>,
-        query: &ChainQuery,
-    ) -> Result<Vec<ChainRecord>, StateError> {
-        self.call(Verb::ListChains, 1, self.inner.list_chains(within, query))
-            .await
-    }
-
-    async fn list_blockers(
-        &self,
-        within: Option<&mut Self::Connection>,
-        job: JobId,
-    ) -> Result<Vec<ChainRecord>, StateError> {
-        self.call(Verb::ListBlockers, 1, self.inner.list_blockers(within, job))
-            .await
-    }
-
-    async fn watermark(&self) -> Result<Timestamp, StateError> {
-        self.call(Verb::Watermark, 1, self.inner.watermark()).await
-    }
-
-    /// Not counted: it is no call to the store while nothing has happened.
-    async fn owner_died(&self, since: Instant) {
-        self.inner.owner_died(since).await;
-    }
-
-    async fn maintain(&self, maintain: &Maintain) -> Result<Maintained, StateError> {
-        self.call(Verb::Maintain, 1, self.inner.maintain(maintain)).await
-    }
-
-    async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
-        let count = sample.types.len();
-        self.call(Verb::SampleQueues, count, self.inner.sample_queues(sample))
-            .await
+        transaction: &mut Self::Transaction,
+        settlements: &[Settlement],
+    ) -> Result<Vec<Settled>, StateError> {
+        let call = self.inner.settle_in(transaction, settlements);
+        self.settle(settlements, call).await
     }
 }

@@ -12,7 +12,8 @@ fn without_the_feature_the_derive_is_missed_by_its_name() {
     let manifest = format!(
         "[package]\nname = \"without-derive\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
          queuert = {{ path = {queuert:?}, default-features = false }}\n\
-         serde = {{ version = \"1\", features = [\"derive\"] }}\n"
+         serde = {{ version = \"1\", default-features = false, features = [\"std\", \"derive\"] }}\n\n\
+         [profile.dev.package.\"*\"]\ndebug = false\n"
     );
     let program = "use queuert::JobTypes;\n\n\
          #[derive(serde::Serialize, serde::Deserialize)]\nstruct Fetch;\n\n\
@@ -21,10 +22,14 @@ fn without_the_feature_the_derive_is_missed_by_its_name() {
     std::fs::copy(top.join("Cargo.lock"), package.join("Cargo.lock")).expect("the lock file can be copied");
     std::fs::write(package.join("Cargo.toml"), manifest).expect("a file can be written");
     std::fs::write(package.join("src/main.rs"), program).expect("a file can be written");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("it is in the target directory");
     let check = Command::new(env!("CARGO"))
         .args(["check", "--offline", "--quiet", "--color=never"])
         .current_dir(&package)
-        .env("CARGO_TARGET_DIR", package.join("target"))
+        // With these features and this profile, the crates that are at hand there are those that it needs.
+        .env("CARGO_TARGET_DIR", target)
         .output()
         .expect("cargo runs");
     let said = String::from_utf8_lossy(&check.stderr);

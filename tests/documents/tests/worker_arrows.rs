@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The rooms and single modules of the worker. Each may import those of the rows above it, and none of its own row.
 const ROWS: [&[&str]; 7] = [
-    &["user", "health", "backoff", "contained"],
+    &["user", "health", "contained"],
     &["context"],
     &["attempt"],
     &["dispatch", "upkeep"],

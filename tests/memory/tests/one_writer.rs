@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use queuert::adapter::*;
 use queuert::memory::{MemoryConnection, MemoryState, MemoryTransaction};
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, Timestamp};
+use queuert::{ChainId, JobId, JobRecord, StateError};
 use queuert_conformance::{Capabilities, StateFixture, state_conformance};
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
@@ -55,6 +55,12 @@ impl StateAdapter for OneWriter {
     type Connection = MemoryConnection;
     type Transaction = Turn;
 
+    queuert::forward_state! {
+        self => self.store;
+        except begin, commit, rollback, has_ended, settle_in, create_chains, claim_jobs, renew_leases, settle_jobs,
+            reap_leases, trigger_jobs, cancel_chains, retry_chains, delete_chains
+    }
+
     async fn begin(&self) -> Answer<Turn> {
         let turn = Arc::clone(&self.writer).lock_owned().await;
         let transaction = self.store.begin().await?;
@@ -72,18 +78,6 @@ impl StateAdapter for OneWriter {
         self.store.rollback(transaction.transaction).await
     }
 
-    async fn savepoint(&self, connection: &mut MemoryConnection, depth: u32) -> Answer<()> {
-        self.store.savepoint(connection, depth).await
-    }
-
-    async fn release_savepoint(&self, connection: &mut MemoryConnection, depth: u32) -> Answer<()> {
-        self.store.release_savepoint(connection, depth).await
-    }
-
-    async fn rollback_to_savepoint(&self, connection: &mut MemoryConnection, depth: u32) -> Answer<()> {
-        self.store.rollback_to_savepoint(connection, depth).await
-    }
-
     async fn create_chains(&self, within: Within<'_>, chains: &[NewChain]) -> Verdict<Vec<CreatedChain>> {
         let _turn = self.turn(within.as_ref()).await;
         self.store.create_chains(within, chains).await
@@ -92,10 +86,6 @@ impl StateAdapter for OneWriter {
     async fn claim_jobs(&self, claim: &ClaimJobs) -> Answer<Claimed> {
         let _turn = self.writer.lock().await;
         self.store.claim_jobs(claim).await
-    }
-
-    async fn claimed_jobs(&self, fence: Fence) -> Answer<Vec<ClaimedJob>> {
-        self.store.claimed_jobs(fence).await
     }
 
     async fn renew_leases(&self, within: Within<'_>, renewals: &[RenewLease]) -> Answer<Vec<Renewal>> {
@@ -119,19 +109,6 @@ impl StateAdapter for OneWriter {
         self.store.reap_leases(reap).await
     }
 
-    async fn hold_lease(
-        &self,
-        connection: &mut MemoryConnection,
-        job: JobId,
-        fence: Fence,
-    ) -> Answer<Result<(), AbortReason>> {
-        self.store.hold_lease(connection, job, fence).await
-    }
-
-    async fn lock_chain(&self, connection: &mut MemoryConnection, chain: ChainId) -> Answer<Option<JobRecord>> {
-        self.store.lock_chain(connection, chain).await
-    }
-
     async fn trigger_jobs(&self, within: Within<'_>, jobs: &[JobId]) -> Verdict<Vec<JobRecord>> {
         let _turn = self.turn(within.as_ref()).await;
         self.store.trigger_jobs(within, jobs).await
@@ -150,30 +127,6 @@ impl StateAdapter for OneWriter {
     async fn delete_chains(&self, within: Within<'_>, delete: &DeleteChains) -> Verdict<Vec<StoppedChain>> {
         let _turn = self.turn(within.as_ref()).await;
         self.store.delete_chains(within, delete).await
-    }
-
-    async fn get_jobs(&self, within: Within<'_>, jobs: &[JobId]) -> Answer<Vec<JobRecord>> {
-        self.store.get_jobs(within, jobs).await
-    }
-
-    async fn get_chains(&self, within: Within<'_>, chains: &[ChainId]) -> Answer<Vec<ChainRecord>> {
-        self.store.get_chains(within, chains).await
-    }
-
-    async fn list_jobs(&self, within: Within<'_>, query: &JobQuery) -> Answer<Vec<JobRecord>> {
-        self.store.list_jobs(within, query).await
-    }
-
-    async fn list_chains(&self, within: Within<'_>, query: &ChainQuery) -> Answer<Vec<ChainRecord>> {
-        self.store.list_chains(within, query).await
-    }
-
-    async fn list_blockers(&self, within: Within<'_>, job: JobId) -> Answer<Vec<ChainRecord>> {
-        self.store.list_blockers(within, job).await
-    }
-
-    async fn watermark(&self) -> Answer<Timestamp> {
-        self.store.watermark().await
     }
 }
 

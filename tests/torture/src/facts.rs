@@ -45,6 +45,8 @@ pub(crate) struct Run {
     pub(crate) returned: bool,
     /// Whether the processor asked to snooze.
     pub(crate) snoozing: bool,
+    /// The number of the attempt, if the processor returned an error.
+    pub(crate) failing: Option<u32>,
     /// Whether the processor was told that it may not write.
     pub(crate) refused: bool,
 }
@@ -73,6 +75,8 @@ pub(crate) struct Facts {
     pub(crate) failures: Vec<Line>,
     /// What a process found to be broken itself.
     pub(crate) broken: Vec<String>,
+    /// The units of work of a backlog, if there was one.
+    pub(crate) backlog: Option<u64>,
     /// How often the server crashed, which forgets claims that had not reached the disk.
     pub(crate) crashes: usize,
     pub(crate) lines: Vec<Line>,
@@ -123,6 +127,7 @@ impl Facts {
             killed: HashMap::new(),
             failures: Vec::new(),
             broken: Vec::new(),
+            backlog: None,
             crashes: 0,
             lines: log::read(directory)?,
         };
@@ -159,6 +164,7 @@ impl Facts {
         match words.as_slice() {
             ["planned", names] => self.faults = faults(self.database, names)?,
             ["planned"] => {}
+            ["backlog", units] => self.backlog = Some(units.parse()?),
             ["begun", job, started, claim] => {
                 self.runs.entry(job.parse()?).or_default().push(Run {
                     process: line.process.clone(),
@@ -168,11 +174,12 @@ impl Facts {
                     ends: Vec::new(),
                     returned: false,
                     snoozing: false,
+                    failing: None,
                     refused: false,
                 });
             }
             [
-                what @ ("returned" | "snoozing" | "refused" | "ended"),
+                what @ ("returned" | "snoozing" | "failing" | "refused" | "ended"),
                 job,
                 started,
                 rest @ ..,
@@ -183,6 +190,7 @@ impl Facts {
                 match (run, *what, rest) {
                     (Some(run), "returned", _) => run.returned = true,
                     (Some(run), "snoozing", _) => run.snoozing = true,
+                    (Some(run), "failing", [number]) => run.failing = Some(number.parse()?),
                     (Some(run), "refused", _) => run.refused = true,
                     (Some(run), _, [how]) => run.ends.push((*how).to_owned()),
                     // Claimed, and given back before its processor was asked.
@@ -205,7 +213,7 @@ impl Facts {
             ["broken", ..] => self.broken.push(words.join(" ")),
             [
                 "born" | "froze" | "thawed" | "skewed" | "restarted" | "accepting" | "ended-sessions" | "refused"
-                | "network" | "snapshot" | "finding" | "failed-over",
+                | "network" | "snapshot" | "finding" | "failed-over" | "spoiled",
                 ..,
             ] => {}
             [what, chain] => self.noted.entry(chain.parse()?).or_default().push((*what).to_owned()),

@@ -123,6 +123,9 @@ pub(crate) const WITH_EFFECT: [&str; 8] = [
 /// The types that wait for other chains.
 pub(crate) const WAITING: [&str; 3] = ["gather", "root", "collect"];
 
+/// The types that only processes of their own run.
+pub(crate) const BY_FEW: [&str; 3] = ["canary", "recent", "newer"];
+
 /// How many chains a `Spread` starts.
 pub(crate) fn parts(n: u64) -> u64 {
     1 + n % 3

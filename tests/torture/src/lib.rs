@@ -2,6 +2,7 @@
 //! it.
 #![expect(clippy::print_stdout, reason = "its report is what it is for")]
 
+mod backlog;
 mod check;
 mod clock;
 mod enqueue;
@@ -15,6 +16,7 @@ mod operate;
 mod oracle;
 mod plan;
 mod processors;
+pub mod recovery;
 mod server;
 mod store;
 mod torture;
@@ -52,6 +54,10 @@ pub async fn run(arguments: &[String]) -> Result<bool> {
                 (_, true) => enqueue::enqueue::<SqliteState>(&orders).await?,
                 (_, false) => enqueue::enqueue::<PostgresState>(&orders).await?,
             }
+            Ok(true)
+        }
+        ["recover", store, role] => {
+            recovery::work(store, recovery::Role::named(role)).await?;
             Ok(true)
         }
         ["check", "sqlite", url, directory] => {

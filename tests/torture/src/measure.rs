@@ -10,6 +10,7 @@ use queuert::{Client, Fence, JobType, WorkerId};
 use queuert_postgres::{PostgresNotify, PostgresState};
 use sqlx::{Connection, PgConnection};
 use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::Result;
@@ -70,6 +71,7 @@ impl Fleet {
                 lease: Duration::from_secs(30),
                 poll: Duration::from_secs(5),
                 role: Role::Working,
+                effects_apart: false,
             };
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("work").arg(serde_json::to_string(&orders)?);
@@ -185,7 +187,7 @@ pub(crate) async fn snapshot(settings: &[&str]) -> Result<bool> {
     println!("normally   {normal}");
     let hold = Duration::from_secs_f64(minutes * 60.0);
     let url = fleet.cluster.url();
-    let held = tokio::spawn(async move { PostgresState::hold_snapshot(&url, hold).await });
+    let held = tokio::spawn(async move { PostgresState::hold_snapshot(&url, hold, oneshot::channel().0).await });
     // The last part of it, when most has gone that cannot be forgotten.
     let last = (hold / 5).min(Duration::from_secs(60));
     tokio::time::sleep(hold - last - Duration::from_secs(1)).await;

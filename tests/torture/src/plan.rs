@@ -137,13 +137,40 @@ impl Fault {
     }
 }
 
+/// A mistake that is made on purpose, to see that the oracle finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sabotage {
+    /// The processors commit their effects some time before their jobs complete.
+    EffectsApart,
+    /// The functions in the database end a job under any fence.
+    FunctionFences,
+    /// The functions in the database do not lock a chain before they read which jobs wait for it.
+    FunctionLocks,
+}
+
+impl Sabotage {
+    fn named(name: &str) -> Result<Self> {
+        match name {
+            "effects-apart" => Ok(Self::EffectsApart),
+            "function-fences" => Ok(Self::FunctionFences),
+            "function-locks" => Ok(Self::FunctionLocks),
+            _ => Err(USAGE.into()),
+        }
+    }
+}
+
 /// What is done to a queue, for how long, and to how many processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) database: Database,
     pub(crate) seed: u64,
+    /// Faults happen for at least this long.
     pub(crate) duration: Duration,
     pub(crate) faults: BTreeSet<Fault>,
+    /// At least so many kills happen, and the other faults in proportion.
+    pub(crate) kills: Option<u32>,
+    /// Jobs of a backlog: two fifths are there before the first process is.
+    pub(crate) jobs: u64,
     /// Processes that run jobs.
     pub(crate) processes: usize,
     /// Workers in each of them.
@@ -153,14 +180,16 @@ pub(crate) struct Plan {
     /// Which rounds these make; all if it is empty.
     pub(crate) rounds: Vec<usize>,
     pub(crate) lease: Duration,
+    pub(crate) sabotage: Option<Sabotage>,
     /// `None` for one that is removed if all is well.
     pub(crate) directory: Option<PathBuf>,
 }
 
 pub(crate) const USAGE: &str = "usage: queuert-torture sqlite|postgres [--minutes n | --seconds n] [--seed n]
                        [--faults kill,freeze,restart,crash,connections,login,network,deaf,clock,snapshot,disk,wake-ups,
-                                 failover,lossy-failover]
-                       [--processes n] [--workers n] [--enqueuers n] [--rounds late,slow,..] [--directory path]
+                                 failover,lossy-failover] [--kills n]
+                       [--processes n] [--workers n] [--enqueuers n] [--rounds late,slow,..] [--jobs n]
+                       [--sabotage effects-apart|function-fences|function-locks] [--directory path]
        queuert-torture check sqlite|postgres <url> <directory>    looks again at what a run has left
        queuert-torture measure restart|snapshot [--minutes n]     how fast a fleet is back; what an old snapshot costs";
 
@@ -171,38 +200,55 @@ impl Plan {
             "postgres" => Database::Postgres,
             _ => return Err(USAGE.into()),
         };
+        let (mut duration, mut workers, mut enqueuers) = (None, None, None);
         let mut plan = Self {
             database,
             seed: fastrand::u64(..),
-            duration: Duration::from_secs(60),
+            duration: Duration::ZERO,
             faults: Fault::ALL
                 .into_iter()
                 .filter(|fault| fault.is_usual() && fault.befalls(database))
                 .collect(),
+            kills: None,
+            jobs: 0,
             processes: 4,
-            workers: 3,
-            enqueuers: 2,
+            workers: 0,
+            enqueuers: 0,
             rounds: Vec::new(),
-            lease: Duration::from_millis(1_500),
+            lease: Duration::ZERO,
+            sabotage: None,
             directory: None,
         };
         while let [name, value, rest @ ..] = settings {
             match *name {
-                "--minutes" => plan.duration = Duration::from_secs_f64(value.parse::<f64>()? * 60.0),
-                "--seconds" => plan.duration = Duration::from_secs_f64(value.parse()?),
+                "--minutes" => duration = Some(Duration::from_secs_f64(value.parse::<f64>()? * 60.0)),
+                "--seconds" => duration = Some(Duration::from_secs_f64(value.parse()?)),
                 "--seed" => plan.seed = value.parse()?,
                 "--faults" => plan.faults = faults(database, value)?,
+                "--kills" => plan.kills = Some(value.parse()?),
+                "--jobs" => plan.jobs = value.parse()?,
                 "--processes" => plan.processes = value.parse()?,
-                "--workers" => plan.workers = value.parse()?,
-                "--enqueuers" => plan.enqueuers = value.parse()?,
+                "--workers" => workers = Some(value.parse()?),
+                "--enqueuers" => enqueuers = Some(value.parse()?),
+                "--sabotage" => plan.sabotage = Some(Sabotage::named(value)?),
                 "--rounds" => plan.rounds = rounds(value)?,
                 "--directory" => plan.directory = Some(PathBuf::from(value)),
                 _ => return Err(USAGE.into()),
             }
             settings = rest;
         }
+        // A backlog keeps many workers busy, and nothing else is started.
+        let backlog = plan.jobs > 0;
+        plan.workers = workers.unwrap_or(if backlog { 10 } else { 3 });
+        plan.enqueuers = enqueuers.unwrap_or(if backlog { 0 } else { 2 });
+        plan.lease = Duration::from_millis(if backlog { 6_000 } else { 1_500 });
+        let counted = plan.kills.is_some();
+        plan.duration = duration.unwrap_or(Duration::from_secs(if counted { 0 } else { 60 }));
+        if counted {
+            plan.faults.insert(Fault::Kill);
+        }
         match settings {
-            [] if plan.processes > 0 && plan.enqueuers > 0 => Ok(plan),
+            [] if plan.processes > 0 && (plan.enqueuers > 0 || backlog) => Ok(plan),
             _ => Err(USAGE.into()),
         }
     }

@@ -11,6 +11,7 @@ use crate::jobs::{
 use crate::log::Log;
 use crate::store::Store;
 use crate::store::tables::{self, Movement};
+use crate::work::EffectsApart;
 
 /// Whether the first attempt fails, so that retries are part of everything.
 fn fails_first(n: u64) -> bool {
@@ -43,14 +44,15 @@ where
     F: Future<Output = JobResult<S>> + Send,
 {
     let log = job.get::<Log>()?.clone();
-    let attempt = name(&job);
+    let (attempt, number) = (name(&job), job.number());
     log.note(format!("begun {attempt} {}", job.record().claims))?;
     let result = work(job).await;
     // An end that is refused later was a stale write; so is an error that says so.
     match &result {
         Ok(_) => log.note(format!("returned {attempt}"))?,
         Err(error) if error.to_string().contains("lost job") => log.note(format!("refused {attempt}"))?,
-        Err(_) => {}
+        // What it would write may be written by then, and its process be killed.
+        Err(_) => log.note(format!("failing {attempt} {number}"))?,
     }
     result
 }
@@ -189,6 +191,13 @@ where
 {
     let n = n(&job);
     short_work().await;
+    if job.get::<EffectsApart>()?.0 {
+        let mut tx = job.client().begin().await?;
+        tables::effect::<S>(&mut tx, job.info()).await?;
+        tx.commit().await?;
+        long_work().await;
+        return job.finish(result(n));
+    }
     let mut tx = job.begin().await?;
     tables::effect::<S>(&mut tx, job.info()).await?;
     if fails_first(n) && job.number() == 1 {

@@ -1,6 +1,6 @@
 //! Starts the processes, lets the faults befall them, and waits for the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::faults::clock;
 use crate::jobs::{Jobs, Slow};
 use crate::log::{self, Log};
 use crate::oracle::Oracle;
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, Plan, Sabotage};
 use crate::server::{Server, SmallDisk};
 use crate::store::{self, Store, tables};
 use crate::work::Orders;
-use crate::{Result, check};
+use crate::{Result, backlog, check};
 
 /// Without any chain ending for so long, the rest is taken to be stuck.
-const STUCK: Duration = Duration::from_secs(25);
+pub(crate) const STUCK: Duration = Duration::from_secs(25);
 
 /// Open chains are counted up to here.
 const PAGE: usize = 1_000;
@@ -42,10 +42,13 @@ pub(crate) async fn run<S: Store>(mut plan: Plan) -> Result<bool> {
         None => tempfile::Builder::new().prefix("queuert-torture-").tempdir()?.keep(),
     };
     println!(
-        "plan       {:?}, seed {}, {:.0} s of {}; {} processes of {} workers, {} that start chains; in {}",
+        "plan       {:?}, seed {}, {} of {}; {} processes of {} workers, {} that start chains, {} jobs of a backlog; in {}",
         plan.database,
         plan.seed,
-        plan.duration.as_secs_f64(),
+        match plan.kills {
+            Some(kills) => format!("{kills} kills"),
+            None => format!("{:.0} s", plan.duration.as_secs_f64()),
+        },
         match plan.faults.is_empty() {
             true => "peace".to_owned(),
             false => plan.names(),
@@ -53,14 +56,17 @@ pub(crate) async fn run<S: Store>(mut plan: Plan) -> Result<bool> {
         plan.processes,
         plan.workers,
         plan.enqueuers,
+        plan.jobs,
         directory.display()
     );
     let keep = plan.directory.is_some();
     let again = format!("run again with `--seed {} --faults {}`", plan.seed, plan.names());
+    let units = backlog::units(plan.jobs);
+    let ahead = units * 2 / 5;
     let disk = prepare_disk(&mut plan, &directory).await;
     let clock = clock::prepare(&mut plan).await;
     let server = Server::start(plan.database, &directory, disk).await;
-    let client = prepare_tables::<S>(&server).await?;
+    let client = prepare_tables::<S>(&server, plan.sabotage).await?;
     let mut torture = Torture::<S> {
         log: Log::create(&directory, "torture")?,
         random: fastrand::Rng::with_seed(plan.seed),
@@ -68,6 +74,7 @@ pub(crate) async fn run<S: Store>(mut plan: Plan) -> Result<bool> {
         processes: Vec::new(),
         births: 0,
         counts: BTreeMap::new(),
+        happened: BTreeSet::new(),
         broken: Vec::new(),
         woken: Vec::new(),
         directory: directory.clone(),
@@ -78,10 +85,21 @@ pub(crate) async fn run<S: Store>(mut plan: Plan) -> Result<bool> {
     };
     let began = Instant::now();
     torture.log.note(format!("planned {}", torture.plan.names()))?;
+    if units > 0 {
+        torture.log.note(format!("backlog {units}"))?;
+    }
+    // A part of the work is there before any process is, so that priorities have something to decide.
+    let mut repeated = backlog::start(torture.client.clone(), 0..ahead).await?;
+    let starter = tokio::spawn(backlog::start(torture.client.clone(), ahead..units));
     torture.give_births().await?;
     torture.disturb().await?;
     torture.heal().await?;
+    torture.check_that_all_happened()?;
     println!("disturbed  {:.1} s: {}", began.elapsed().as_secs_f64(), torture.said());
+    repeated += starter.await??;
+    if units > 0 {
+        println!("backlog    all chains are started; {repeated} transactions were run again");
+    }
     torture.stop(Role::Enqueuing).await?;
     torture.roll_call().await?;
     torture.wait_for_all_ends().await?;
@@ -140,12 +158,22 @@ async fn prepare_disk(plan: &mut Plan, directory: &std::path::Path) -> Option<Sm
     }
 }
 
-async fn prepare_tables<S: Store>(server: &Server) -> Result<Client<S>> {
+async fn prepare_tables<S: Store>(server: &Server, sabotage: Option<Sabotage>) -> Result<Client<S>> {
     let state: S = store::open(&server.url()).await?;
     let notify = state.notify(&server.url())?;
     let client = Client::builder(state).notify(notify).build();
     let mut tx = client.begin().await?;
     tables::create::<S>(&mut tx).await?;
+    let expression = match sabotage {
+        Some(Sabotage::FunctionFences) => Some(r"AND r\.fence = [a-z_.]+"),
+        Some(Sabotage::FunctionLocks) => Some("FOR UPDATE"),
+        Some(Sabotage::EffectsApart) | None => None,
+    };
+    if let Some(expression) = expression
+        && S::change_functions(&mut tx, expression).await? == 0
+    {
+        return Err(format!("no function in the database has `{expression}`").into());
+    }
     tx.commit().await?;
     Ok(client)
 }
@@ -183,6 +211,8 @@ pub(crate) struct Torture<S: Store> {
     births: usize,
     /// How often what befell the processes.
     pub(crate) counts: BTreeMap<&'static str, u32>,
+    /// The faults that have happened.
+    pub(crate) happened: BTreeSet<Fault>,
     pub(crate) broken: Vec<String>,
     /// How long canaries took, in milliseconds.
     pub(crate) woken: Vec<u64>,
@@ -237,6 +267,7 @@ impl<S: Store> Torture<S> {
             lease: self.plan.lease,
             poll: if sentry { SENTRY_POLL } else { POLL },
             role,
+            effects_apart: self.plan.sabotage == Some(Sabotage::EffectsApart),
         };
         self.log.note(format!("born {name}"))?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -245,8 +276,8 @@ impl<S: Store> Torture<S> {
             && self.births.is_multiple_of(2)
         {
             let ahead = clock.set(&mut command, self.births, self.plan.database);
-            *self.counts.entry("wrong clocks").or_default() += 1;
             self.log.note(format!("skewed {name} {ahead}"))?;
+            self.count(Fault::Clock, "wrong clocks");
         }
         let child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn()?;
         Ok(Process {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use queuert::adapter::{BoxFuture, Notice, NotifyAdapter, ObservabilityAdapter, Subscription, Topic};
+use queuert::adapter::{BoxFuture, Delivery, Notice, NotifyAdapter, ObservabilityAdapter, Subscription, Topic};
 use queuert::{Client, Event, LeaseSettings, NotifyError, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -36,6 +36,8 @@ pub(crate) struct Orders {
     pub(crate) poll: Duration,
     /// What a worker runs.
     pub(crate) role: Role,
+    /// Whether its processors commit their effects before their jobs complete, which is a mistake.
+    pub(crate) effects_apart: bool,
 }
 
 /// How often expired leases are looked for.
@@ -57,6 +59,7 @@ pub(crate) async fn connect<S: Store>(orders: &Orders, log: &Log) -> Result<Clie
     let notify = Unreliable {
         inner: state.notify(&orders.ears)?,
         percent: orders.unreliable,
+        log: log.clone(),
     };
     let client = Client::builder(state).notify(notify);
     Ok(client.observability(Noted(log.clone())).build())
@@ -81,6 +84,7 @@ pub(crate) async fn work<S: Store>(orders: &Orders) -> Result<()> {
     };
     let _told = worker
         .provide(log)
+        .provide(EffectsApart(orders.effects_apart))
         .name(&orders.name)
         .concurrency(orders.workers)
         // Attempts that were cut off are counted, and there will be many.
@@ -101,10 +105,15 @@ pub(crate) async fn work<S: Store>(orders: &Orders) -> Result<()> {
     Ok(())
 }
 
-/// Loses some wake-ups, and says others twice.
+/// Whether processors commit their effects before their jobs complete, which is a mistake.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EffectsApart(pub(crate) bool);
+
+/// Loses some wake-ups, and announces others twice.
 struct Unreliable<N> {
     inner: N,
     percent: u8,
+    log: Log,
 }
 
 impl<N: NotifyAdapter> NotifyAdapter for Unreliable<N> {
@@ -118,9 +127,15 @@ impl<N: NotifyAdapter> NotifyAdapter for Unreliable<N> {
                 twice if twice < self.percent.saturating_mul(2) => 2,
                 _ => 1,
             };
+            let times: Vec<usize> = notices.iter().map(|_| times()).collect();
+            if times.iter().any(|times| *times != 1) {
+                // That the fault happened is read from this line; without it the run fails.
+                let _ = self.log.note("spoiled");
+            }
             let left: Vec<Notice> = notices
                 .iter()
-                .flat_map(|notice| std::iter::repeat_n(notice.clone(), times()))
+                .zip(times)
+                .flat_map(|(notice, times)| std::iter::repeat_n(notice.clone(), times))
                 .collect();
             self.inner.announce(&left).await
         })
@@ -135,6 +150,10 @@ impl<N: NotifyAdapter> NotifyAdapter for Unreliable<N> {
 struct Noted(Log);
 
 impl ObservabilityAdapter for Noted {
+    fn delivery(&self) -> Delivery {
+        Delivery::Inline
+    }
+
     fn event(&self, event: &Event) {
         let line = match event {
             Event::JobReaped { job, owner, .. } => format!("reaped {} {}", job.id, owner.as_str()),

@@ -1,7 +1,7 @@
-//! Approval: a chain waits for a person, and goes on without one when the time is over.
+//! Approval: a chain waits for a person, and goes on without an answer at a deadline.
 //!
-//! The job that waits is due when the time is over. A person who answers before that completes it from outside, in the
-//! transaction in which the answer is written down; a worker that runs it knows that nobody has. Either way it is
+//! The job that waits is due at the deadline. If a person answers before, the handler completes the job from outside, in
+//! the transaction that stores the answer. If a worker runs the job, there was no answer in time. Either way the job is
 //! completed exactly once.
 //!
 //! `cargo run -p patterns --bin approval` prints (ids are new each time):
@@ -52,7 +52,7 @@ enum Expenses {
     Pay(Pay),
 }
 
-/// Runs only if nobody has answered.
+/// Runs only if there was no answer before the deadline.
 async fn time_is_over(job: Attempt<AwaitApproval>) -> JobResult {
     println!("  nobody answered in time");
     job.finish(Decision::Refused)
@@ -64,7 +64,7 @@ async fn pay(job: Attempt<Pay>) -> JobResult {
     job.finish(Decision::Paid { approved_by })
 }
 
-/// What the button does. The answer and its effect on the chain are one transaction.
+/// The handler of the button. The answer and its effect on the chain are one transaction.
 async fn approve(
     client: &Client,
     chain: ChainRef<AwaitApproval>,
@@ -75,7 +75,7 @@ async fn approve(
         .bind(person)
         .execute(&mut *tx)
         .await?;
-    // Locks the chain: of two people who press the button at the same moment, the second one finds it done.
+    // Locks the chain: of two people who press the button at the same moment, the second one gets an error.
     let job = client.open::<AwaitApproval>(chain).within(&mut tx).await?;
     let payment = Pay {
         what: job.what.clone(),

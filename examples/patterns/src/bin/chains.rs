@@ -62,7 +62,7 @@ struct Ship {
     order: u32,
 }
 
-/// What a loop knows is the input of its next round.
+/// The state of a loop is the input of its next round.
 #[derive(Serialize, Deserialize)]
 struct Track {
     order: u32,
@@ -122,7 +122,7 @@ async fn track(job: Attempt<Track>) -> JobResult {
     if look == 3 {
         return job.finish(Arrived);
     }
-    // A `Step` is an input with settings: the next look is later. Nothing waits for it but a row.
+    // A `Step` is an input with settings: the next round is due later. Until then it is only a row.
     let again = Step::new(Track { order, look: look + 1 });
     job.continue_with(again.delay(Duration::from_millis(50)))
 }

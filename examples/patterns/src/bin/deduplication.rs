@@ -1,5 +1,5 @@
-//! Deduplication: of all who start a chain with the same key, one starts it, and the others get that chain. It is a
-//! constraint of the database, so it holds between processes too.
+//! Deduplication: of all callers that start a chain with the same key, one starts it, and the others get that chain. It
+//! is a constraint of the database, so it holds between processes too.
 //!
 //! `cargo run -p patterns --bin deduplication` prints:
 //!
@@ -93,7 +93,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut clicks = JoinSet::new();
     for _ in 0..8 {
         let client = client.clone();
-        // A key alone counts while the chain is open: however many jobs it has, whatever they wait for.
+        // Without a scope, a key counts while its chain is open, with all its jobs.
         clicks.spawn(async move { client.start(Sync).dedup("customer-7").await });
     }
     let chains = clicks.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;

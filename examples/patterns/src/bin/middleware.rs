@@ -1,8 +1,8 @@
 //! Middlewares and values. A middleware wraps every attempt of a worker: it sees the outcome, can refuse, and can add
 //! typed values for the layers inside. It can also write in the transactions of the attempts that it wraps.
 //!
-//! Here the outermost one tells what happens, the next finds out whose job it is, and the innermost keeps a record that
-//! is committed with the work itself, or not at all.
+//! Here the outermost one prints what happens, the next finds the tenant of the job, and the innermost writes a record
+//! that is committed together with the work, or not at all.
 //!
 //! `cargo run -p patterns --bin middleware` prints:
 //!
@@ -40,7 +40,7 @@ enum Jobs {
     Invoice(Invoice),
 }
 
-/// Tells what happens.
+/// Prints what happens.
 struct Narrate;
 
 impl Middleware<SqliteState> for Narrate {
@@ -60,21 +60,21 @@ impl Middleware<SqliteState> for Narrate {
     }
 }
 
-/// What the worker provides to all attempts.
+/// A value that the worker provides to all attempts.
 struct Currencies(HashMap<&'static str, &'static str>);
 
-/// What a middleware adds to one attempt.
+/// A value that a middleware adds to one attempt.
 struct Tenant {
     name: String,
     currency: &'static str,
 }
 
-/// Finds out whose job it is. A job of nobody is refused before it runs.
+/// Finds the tenant of the job. A job without a tenant is refused before it runs.
 struct FindTenant;
 
 impl Middleware<SqliteState> for FindTenant {
     async fn attempt(&self, job: &mut AttemptContext<SqliteState>, next: Next<'_, SqliteState>) -> JobResult {
-        // A middleware is for all job types, so it reads what their inputs have in common.
+        // A middleware wraps all job types, so it reads the field that their inputs have in common.
         #[derive(Deserialize)]
         struct OfTenant {
             tenant: String,
@@ -88,7 +88,7 @@ impl Middleware<SqliteState> for FindTenant {
     }
 }
 
-/// Keeps a record in the transaction of the attempt.
+/// Writes a record in the transaction of the attempt.
 struct Record;
 
 impl Middleware<SqliteState> for Record {
@@ -103,7 +103,7 @@ impl Middleware<SqliteState> for Record {
 }
 
 async fn invoice(job: Attempt<Invoice>) -> JobResult {
-    let tenant = job.get::<Tenant>()?; // a value that nobody provides is an error that names its type
+    let tenant = job.get::<Tenant>()?; // a value that was not provided is an error that names its type
     println!("  {} {} for {}", job.amount, tenant.currency, tenant.name);
     let mut tx = job.begin().await?;
     sqlx::query("INSERT INTO invoices (tenant, amount) VALUES (?, ?)")

@@ -1,5 +1,5 @@
-//! Priorities that age: each step of priority is worth one minute of waiting. So what is urgent goes first, and what has
-//! waited for long goes before what is new and urgent; nothing starves.
+//! Priorities that age: each unit of priority is worth one minute of waiting. So urgent jobs go first, a job that has
+//! waited for long goes before a new urgent one, and no job starves.
 //!
 //! `cargo run -p patterns --bin priorities` prints:
 //!
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::new(SqliteState::open(":memory:").await?);
     let newsletter_of_may = client.start(Newsletter).await?;
     client.start(named("receipt")).await?;
-    client.start(named("reset-password")).priority(10).await?; // of this one job, whatever its type says
+    client.start(named("reset-password")).priority(10).await?; // of this one job, instead of its type's
     client.start_many([Step::new(named("alarm")).priority(20)]).await?; // the same, in a list
     println!("Started: newsletter, receipt, reset-password, alarm");
 

@@ -1,6 +1,6 @@
-//! Retries and dead jobs. Whatever goes wrong in a processor is a failed attempt: it is stored with its error, and tried
-//! again by the job type's policy. After the last attempt, or after an error that no retry can mend, the job is dead: it
-//! stays, with its error, until somebody retries, deletes or cancels its chain.
+//! Retries and dead jobs. Every error, panic or timeout in a processor is a failed attempt: it is stored with its error, and
+//! retried by the policy of the job type. After the last attempt, or after an error that no retry can fix, the job is dead:
+//! it stays, with its error, until its chain is retried or deleted.
 //!
 //! `cargo run -p patterns --bin retries` prints:
 //!
@@ -69,7 +69,7 @@ enum Pages {
     Fetch(Fetch),
 }
 
-/// Where the pages come from.
+/// Fetches a page.
 #[derive(Default)]
 struct Server {
     is_up: AtomicBool,
@@ -109,7 +109,7 @@ async fn print_end(client: &Client, chain: &Started<Fetch>) {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Panics are told by the attempts' errors; the usual message on standard error would repeat it here.
+    // The errors of the attempts contain the panics; the usual message on standard error would repeat them.
     std::panic::set_hook(Box::new(|_| {}));
     let client = Client::new(SqliteState::open(":memory:").await?);
     let server = Arc::new(Server::default());

@@ -1,5 +1,6 @@
-//! Graceful shutdown: on SIGTERM or Ctrl-C the workers take no new job. What runs has a grace period; what is not done by
-//! then is told to stop, and goes back at no cost. Whoever works on the database next goes on with it.
+//! Graceful shutdown: on SIGTERM or Ctrl-C the workers claim no new job. Running attempts have a grace period. Attempts
+//! that have not ended by then are told to stop, and their jobs become pending without a spent attempt. The next process
+//! that works on the database runs them.
 //!
 //! ```sh
 //! cargo run -p patterns --bin shutdown -- shutdown.db    # press Ctrl-C while it runs, and run it again
@@ -48,7 +49,7 @@ enum Jobs {
     Export(Export),
 }
 
-/// Short enough for the grace period, so it need not know of shutdowns.
+/// Shorter than the grace period, so it ignores shutdowns.
 async fn mail(job: Attempt<Mail>) -> JobResult {
     println!("  mail    begins, attempt {}", job.number());
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -56,7 +57,7 @@ async fn mail(job: Attempt<Mail>) -> JobResult {
     job.finish(())
 }
 
-/// Too long for it, so it keeps its progress, and listens.
+/// Longer than the grace period, so it stores its progress and checks the signal.
 async fn export(job: Attempt<Export>) -> JobResult {
     let mut row: i64 = job
         .prepare(async |tx| {

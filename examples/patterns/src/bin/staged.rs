@@ -42,7 +42,7 @@ enum Payments {
     Charge(Charge),
 }
 
-/// How to reach the bank: handed to the processor by `process_with`.
+/// The address of the bank. `process_with` gives it to the processor.
 #[derive(Clone)]
 struct Bank {
     http: reqwest::Client,
@@ -66,7 +66,7 @@ async fn charge(job: Attempt<Charge>, bank: Bank) -> JobResult {
     let request = request.header("idempotency-key", job.id().to_string());
     let receipt: Receipt = request.send().await?.error_for_status()?.json().await?;
 
-    // Third stage: what came of it, and the end of the job, are committed together.
+    // Third stage: the receipt and the completion of the job are committed together.
     let mut tx = job.begin().await?;
     sqlx::query("UPDATE orders SET state = 'paid', receipt = ? WHERE id = ?")
         .bind(&receipt.number)

@@ -1,5 +1,5 @@
-//! Testing: the code under test is above, its tests are at the end of this file. They need no server and no sleep: a
-//! store in memory, a clock that the test moves, `drain`, which runs what is due, and assertions on what was started.
+//! Testing: the code under test comes first, its tests are at the end of this file. They need no server and no sleep, but
+//! a store in memory, a clock that the test moves, `drain`, which runs the due jobs, and assertions on the started chains.
 //!
 //! ```sh
 //! cargo test -p patterns --bin testing
@@ -41,7 +41,7 @@ enum Onboarding {
     Remind(Remind),
 }
 
-/// The code under test works on every store: the program's, and the one of its tests.
+/// The code under test works on every store: that of the program, and that of the tests.
 async fn sign_up<S: StateAdapter>(client: &Client<S>, user: u32) -> Result<ChainRef<Welcome>, Error> {
     Ok(client.start(Welcome { user }).await?.chain())
 }

@@ -1,5 +1,5 @@
-//! Tracing: a span around every attempt, what happened as events, and the request's trace context carried through the
-//! database to the jobs that it caused, whichever process runs them.
+//! Tracing: a span around every attempt, events as log lines, and the request's trace context, which the database keeps for
+//! the jobs that the request started, whichever process runs them.
 //!
 //! `cargo run -p patterns --bin tracing` prints (ids are new each time):
 //!
@@ -44,7 +44,7 @@ tokio::task_local! {
     static TRACE: String;
 }
 
-/// Tells what happened to chains, and which trace context is to be stored with new jobs.
+/// Logs what happened to chains, and chooses the trace context that is stored with new jobs.
 struct Tracing;
 
 impl ObservabilityAdapter for Tracing {
@@ -60,7 +60,7 @@ impl ObservabilityAdapter for Tracing {
         }
     }
 
-    /// The events are lines in the spans of those who cause them, so they are wanted at once.
+    /// The events become lines in the spans of the code that causes them, so the library must call this adapter directly.
     fn delivery(&self) -> Delivery {
         Delivery::Inline
     }
@@ -99,7 +99,7 @@ impl<S: StateAdapter> Middleware<S> for TraceAttempts {
             }
             result
         };
-        // What the attempt starts or continues with belongs to the same trace.
+        // Jobs that the attempt starts or continues with belong to the same trace.
         TRACE.scope(trace, attempt.instrument(span)).await
     }
 }
@@ -127,7 +127,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .observability(Tracing)
         .build();
 
-    // What a web framework's middleware does: the context comes with the request, in the header `traceparent`.
+    // A web framework's middleware does this: the context comes with the request, in the header `traceparent`.
     let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned();
     let span = info_span!("request", trace = traceparent);
     let request = async { client.start(Resize { width: 640 }).await };

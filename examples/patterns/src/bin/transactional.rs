@@ -1,5 +1,5 @@
-//! Transactions at both ends. A chain exists if and only if the transaction that started it commits; and what a processor
-//! writes, the output and the end of its job are committed together or not at all.
+//! Transactions at both ends. A chain exists if and only if the transaction that started it commits. A processor's writes,
+//! the output and the completion of its job are committed together or not at all.
 //!
 //! `cargo run -p patterns --bin transactional` prints:
 //!
@@ -83,7 +83,7 @@ async fn change(connection: &mut SqliteConnection, name: &str, amount: i64) -> s
         .map(drop)
 }
 
-/// What a request handler does: a row of its own, and the chain, in one transaction.
+/// A request handler: it writes a row of its own and starts the chain in one transaction.
 async fn request(client: &Client, amount: i64) -> Result<(Transaction, queuert::Started<Transfer>)> {
     let mut tx = client.begin().await?;
     sqlx::query("INSERT INTO requests (amount) VALUES (?)")

@@ -1,5 +1,5 @@
 //! The application's own tables. A service usually has one database, and would write its SQL in the handlers and
-//! processors; this one runs on two, so what they say to the database is a trait. Keep the one that you need.
+//! processors. This one runs on two, so its statements are behind a trait. Keep the implementation that you need.
 
 mod postgres;
 mod sqlite;

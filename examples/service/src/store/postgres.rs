@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 
 use super::{Order, Row, Store};
 
-/// What `CREATE TABLE IF NOT EXISTS` takes out: two processes that start at the same moment would collide without it.
+/// The key of an advisory lock: two processes that create the tables at the same moment would collide without it.
 const LOCK: i64 = 0x7072_696e_7473;
 
 impl Store for PostgresState {

@@ -8,9 +8,9 @@ use sqlx::SqliteConnection;
 /// Writes an invoice.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Invoice {
-    /// Who pays.
+    /// The customer.
     pub customer: String,
-    /// How much.
+    /// The amount.
     pub cents: i64,
 }
 
@@ -20,7 +20,7 @@ pub struct InvoiceNumber(pub i64);
 
 /// The jobs of this library.
 ///
-/// The names of job types are shared by all who use a database, so those of a library have its name in front.
+/// All applications on one database share the names of job types, so those of a library have its name in front.
 #[derive(Debug, JobTypes)]
 pub enum Billing {
     /// Its output is the number.
@@ -32,7 +32,7 @@ pub enum Billing {
 ///
 /// # Errors
 ///
-/// Whatever the database says.
+/// If a statement fails.
 pub async fn create_tables(connection: &mut SqliteConnection) -> sqlx::Result<()> {
     sqlx::query("CREATE TABLE billing_invoice (number INTEGER PRIMARY KEY, customer TEXT, cents INTEGER)")
         .execute(connection)

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 /// Sends a mail.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Send {
-    /// Whom to.
+    /// The address.
     pub to: String,
-    /// What about.
+    /// The subject.
     pub subject: String,
 }
 
 /// The jobs of this library.
 ///
-/// The names of job types are shared by all who use a database, so those of a library have its name in front.
+/// All applications on one database share the names of job types, so those of a library have its name in front.
 #[derive(Debug, JobTypes)]
 pub enum Mails {
     /// Its output is the address.

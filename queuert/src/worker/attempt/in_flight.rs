@@ -1,7 +1,7 @@
 //! The attempts of this process, from their claim to the answer to their end.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl<S: StateAdapter> InFlight<S> {
         }
     }
 
-    /// The attempts whose processor has not ended.
+    /// The attempts whose processor has begun and has not ended.
     pub(crate) fn processing(&self) -> Vec<Arc<SharedAttempt<S>>> {
         let by_job = self.by_job();
         let processing = by_job
@@ -75,14 +75,15 @@ impl<S: StateAdapter> InFlight<S> {
         processing.cloned().collect()
     }
 
-    /// Waits until at most `left` attempts are there, for at most `limit`. Only for the rare end of a stop: it polls.
-    pub(crate) async fn wait_until_at_most(&self, left: usize, limit: Duration) {
-        let few = async {
-            while self.count() > left {
+    /// Waits until no attempt is there except these, for at most `limit`. Only for the rare end of a stop: it polls.
+    pub(crate) async fn wait_for_all_but(&self, left: &[Arc<SharedAttempt<S>>], limit: Duration) {
+        let left: BTreeSet<JobId> = left.iter().map(|attempt| attempt.record.id).collect();
+        let others_gone = async {
+            while self.by_job().keys().any(|job| !left.contains(job)) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let _ = tokio::time::timeout(limit, few).await;
+        let _ = tokio::time::timeout(limit, others_gone).await;
     }
 
     /// Waits until no attempt is there, for at most `limit`. Returns whether none is there.

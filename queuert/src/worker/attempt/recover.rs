@@ -3,10 +3,9 @@
 
 use tokio::time::Instant;
 
-use crate::adapter::{ClaimedJob, RenewLease, Renewal, StateAdapter};
+use crate::adapter::{Backoff, ClaimedJob, RenewLease, Renewal, StateAdapter};
 use crate::error::StateError;
 use crate::id::Fence;
-use crate::worker::backoff::Backoff;
 use crate::worker::contained::contained;
 use crate::worker::context::Context;
 

@@ -5,6 +5,7 @@
 //! posted like the first. Only a recovery is a task of its own, because it may wait long for the store.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -12,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::__task::spawn_in;
-use crate::adapter::{Outcome, Settled, Settlement, StateAdapter};
+use crate::adapter::{Backoff, Outcome, Settled, Settlement, StateAdapter};
 use crate::effects::Effects;
 use crate::error::{StateError, StateErrorKind};
 use crate::event::AttemptOutcome;
@@ -24,7 +25,6 @@ use crate::worker::attempt::dispatcher::UnwrittenEnd;
 use crate::worker::attempt::end::{Answer, Facts, NextStep, Pending, release, resume};
 use crate::worker::attempt::recover::recover_next;
 use crate::worker::attempt::settle_queue::{Batch, EndingAttempt, PostedEnd, Recovery};
-use crate::worker::backoff::Backoff;
 use crate::worker::contained::contained;
 use crate::worker::user::abort::AbortReason;
 
@@ -127,6 +127,8 @@ fn post<S: StateAdapter>(
     let shared = &ending.attempt.shared;
     if let Pending::Release = pending {
         shared.abort.abort(AbortReason::Shutdown);
+        // The processor has ended or never began, so nothing is left of the attempt but this write.
+        shared.settling.store(true, Ordering::SeqCst);
     }
     let settlement = shared.settlement(outcome);
     let ages = shared.ages();

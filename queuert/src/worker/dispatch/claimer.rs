@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::adapter::{ClaimJobs, ClaimType, Claimed, ClaimedJob, Outcome, Settled, StateAdapter};
+use crate::adapter::{Backoff, ClaimJobs, ClaimType, Claimed, ClaimedJob, Outcome, Settled, StateAdapter};
 use crate::effects::Effects;
 use crate::error::StateError;
 use crate::event::Event;
@@ -15,7 +15,6 @@ use crate::worker::attempt::attempts::Attempts;
 use crate::worker::attempt::claimed::{STEPS_IN_A_ROW, payload_bytes};
 use crate::worker::attempt::recover::recover_claim;
 use crate::worker::attempt::settler::{give_back, queue};
-use crate::worker::backoff::Backoff;
 use crate::worker::contained::contained;
 use crate::worker::context::Context;
 use crate::worker::dispatch::local_queue::ClaimBounds;
@@ -28,8 +27,11 @@ use crate::worker::user::shared::SharedAttempt;
 const WIND_DOWN: Duration = Duration::from_millis(250);
 /// How long it takes at most to drop the attempts that wait for something. The others block their threads.
 const DROPPED_WITHIN: Duration = Duration::from_millis(100);
-/// How long a stopping claimer waits for a claim that is under way, and for the store to take jobs back.
+/// How long a stopping claimer waits for a claim that is under way, and for the store to write the ends of its attempts.
 const LAST_CALLS: Duration = Duration::from_secs(5);
+/// How long a stopping claimer waits for the store to take back the jobs of blocked processors, and for its last announcement.
+/// A processor that blocks its thread may hold a lock of the store, and then a longer wait would not help.
+const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Claims until the set is told to stop, and ends its attempts then.
 pub(crate) async fn claim_loop<S: StateAdapter>(dispatch: Arc<Dispatch<S>>) {
@@ -64,7 +66,7 @@ async fn hand_hints_to_others<S: StateAdapter>(context: &Context<S>) {
         effects.jobs_available(type_name, 1);
     }
     // If the announcement takes too long, the other sets find the jobs by polling.
-    let _ = tokio::time::timeout(LAST_CALLS, context.flush(effects)).await;
+    let _ = tokio::time::timeout(TAKEN_BACK_WITHIN, context.flush(effects)).await;
 }
 
 async fn claim_until_stopped<S: StateAdapter>(dispatch: &Dispatch<S>) {
@@ -229,9 +231,10 @@ async fn end_attempts<S: StateAdapter>(attempts: &Attempts<S>) {
         return;
     }
     let blocked = in_flight.processing();
-    give_back_blocked(context, &blocked).await;
     // The other attempts wait for the store to write their ends.
-    in_flight.wait_until_at_most(blocked.len(), LAST_CALLS).await;
+    let others = in_flight.wait_for_all_but(&blocked, LAST_CALLS);
+    let given_back = tokio::time::timeout(TAKEN_BACK_WITHIN, give_back_blocked(context, &blocked));
+    let _ = tokio::join!(others, given_back);
 }
 
 /// Gives back the jobs of processors that block their threads, which cannot be dropped: another process may run the jobs now,
@@ -247,7 +250,7 @@ async fn give_back_blocked<S: StateAdapter>(context: &Context<S>, blocked: &[Arc
     }
     let settle = context.client.state().settle_jobs(None, &settlements);
     // If it fails, the leases decide.
-    if let Ok(Ok(settled)) = tokio::time::timeout(LAST_CALLS, settle).await {
+    if let Ok(settled) = contained(settle).await {
         let mut effects = Effects::new(context.client.hub());
         for (attempt, settled) in blocked.iter().zip(settled) {
             if matches!(settled, Settled::Applied(_)) {
@@ -255,5 +258,56 @@ async fn give_back_blocked<S: StateAdapter>(context: &Context<S>, blocked: &[Arc
             }
         }
         context.flush(effects).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::Client;
+    use crate::id::JobId;
+    use crate::memory::{Attempt, MemoryState};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Nothing;
+
+    #[derive(crate::JobTypes)]
+    #[job(crate = crate)]
+    enum Jobs {
+        #[job(entry, output = ())]
+        Nothing(Nothing),
+    }
+
+    /// A set of workers that stops waits for the ends that are on their way to the store. It neither counts a job that is given
+    /// back among the blocked processors nor takes the end of one of these for the end of another attempt.
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_waits_for_every_end_but_those_of_blocked_processors() {
+        let client = Client::new(MemoryState::new());
+        client.start_many([Nothing, Nothing, Nothing, Nothing]).await.unwrap();
+        let worker = client
+            .worker()
+            .process(|job: Attempt<Nothing>| async { job.finish(()) });
+        let dispatch = Dispatch::new(worker.build().unwrap());
+        let (attempts, in_flight) = (&dispatch.attempts, &dispatch.attempts.in_flight);
+        let fence = client.entropy().fence();
+        let claimed = claim(&attempts.context, 4, ClaimBounds::NONE, fence).await.unwrap();
+        let mut claimed = attempts.take_charge(claimed.jobs, Instant::now(), 1);
+        give_back(attempts, claimed.pop().unwrap(), None);
+        let ends = claimed.pop().unwrap();
+        ends.shared.settling.store(true, Ordering::SeqCst);
+        let blocked = in_flight.processing();
+        let blocked_jobs: Vec<JobId> = blocked.iter().map(|attempt| attempt.record.id).collect();
+        let mut began: Vec<JobId> = claimed.iter().map(|attempt| attempt.shared.record.id).collect();
+        began.sort_unstable();
+        assert_eq!(blocked_jobs, began);
+        // Both blocked processors end after all: two attempts are left, as many as were blocked.
+        claimed.clear();
+        assert_eq!(in_flight.count(), blocked.len());
+        let limit = Duration::from_secs(5);
+        let began = Instant::now();
+        in_flight.wait_for_all_but(&blocked, limit).await;
+        assert_eq!(began.elapsed(), limit, "two ends are still on their way");
     }
 }

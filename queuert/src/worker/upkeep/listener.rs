@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::adapter::{Notice, StateAdapter, Topic, Wake};
+use crate::adapter::{Backoff, Notice, StateAdapter, Topic, Wake};
 use crate::client::{patiently, report};
 use crate::event::Event;
 use crate::worker::attempt::attempts::Attempts;
-use crate::worker::backoff::Backoff;
 use crate::worker::context::Context;
 
 pub(crate) async fn listen_for_jobs<S: StateAdapter>(context: Arc<Context<S>>) {

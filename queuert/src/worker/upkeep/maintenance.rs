@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::adapter::{Maintain, Maintained, StateAdapter};
+use crate::adapter::{Backoff, Maintain, Maintained, StateAdapter};
 use crate::client::report;
 use crate::effects::Effects;
 use crate::event::Event;
-use crate::worker::backoff::Backoff;
 use crate::worker::contained::contained;
 use crate::worker::context::Context;
 

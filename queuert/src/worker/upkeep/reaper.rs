@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::adapter::{ReapLeases, ReapType, ReapedJob, StateAdapter};
+use crate::adapter::{Backoff, ReapLeases, ReapType, ReapedJob, StateAdapter};
 use crate::effects::Effects;
 use crate::event::{Ages, Event, JobInfo};
 use crate::job::JobStatus;
 use crate::worker::attempt::attempts::Attempts;
-use crate::worker::backoff::Backoff;
 use crate::worker::contained::contained;
 use crate::worker::context::Context;
 

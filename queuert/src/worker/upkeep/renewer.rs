@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::adapter::{RenewLease, Renewal, StateAdapter};
+use crate::adapter::{Backoff, RenewLease, Renewal, StateAdapter};
 use crate::error::{StateError, StateErrorKind};
 use crate::worker::attempt::attempts::Attempts;
-use crate::worker::backoff::Backoff;
 use crate::worker::contained::contained;
 use crate::worker::context::Context;
 use crate::worker::user::abort::AbortReason;

@@ -45,7 +45,7 @@ pub(crate) struct SharedAttempt<S: StateAdapter> {
     pub(crate) abort: AbortHandle,
     /// Written by the renewer, the listener for leases and the attempt itself.
     pub(crate) held: Lock<HeldLease>,
-    /// Set by the executor when the processor has ended, and the end of the attempt is on its way to the store.
+    /// Set when the processor has ended, or never began, and the end of the attempt is on its way to the store.
     pub(crate) settling: AtomicBool,
     /// Set when a transaction of the attempt is dropped, so that its writes are rolled back.
     pub(crate) abandoned: AtomicBool,

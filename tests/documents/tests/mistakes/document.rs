@@ -7,7 +7,7 @@ pub(crate) struct Mistake {
     pub(crate) title: String,
     /// The lines of the text block.
     pub(crate) said: Vec<String>,
-    /// What follows "Kept in", in backquotes: a file, or a test of this one.
+    /// What follows "Tested by", in backquotes: a file, or a test of this one.
     pub(crate) kept: String,
 }
 
@@ -25,14 +25,14 @@ pub(crate) fn mistakes() -> Vec<Mistake> {
 }
 
 fn mistake(section: &str) -> Mistake {
-    let section = &section.replace("Kept in\n", "Kept in ");
+    let section = &section.replace("Tested by\n", "Tested by ");
     let title = section.lines().next().unwrap_or_default().to_owned();
     let between = |from: &str, to: &str| {
         let (_, rest) = section.split_once(from)?;
         Some(rest.split_once(to)?.0.to_owned())
     };
     let said = between("```text\n", "\n```").unwrap_or_else(|| panic!("`{title}` does not say what is said"));
-    let kept = between("Kept in `", "`").unwrap_or_else(|| panic!("`{title}` does not say where it is tested"));
+    let kept = between("Tested by `", "`").unwrap_or_else(|| panic!("`{title}` does not say where it is tested"));
     Mistake {
         title,
         said: said.lines().map(|line| line.trim().to_owned()).collect(),

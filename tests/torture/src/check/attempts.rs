@@ -32,6 +32,7 @@ impl Audit<'_> {
             self.claims(job, runs);
             self.completion(job, runs);
             self.other_ends(job, runs);
+            self.unknown_ends(job, runs);
         }
         let known: HashSet<JobId> = facts.jobs.iter().map(|job| job.id).collect();
         for (job, runs) in &facts.runs {
@@ -131,6 +132,34 @@ impl Audit<'_> {
                 job.claims, job.status
             );
             self.broken("an attempt ends once", job.chain_id, what);
+        }
+    }
+
+    /// In a backlog nobody but the workers ends anything: of an attempt that did not complete the job it is known how it
+    /// ended. It told that it failed, a process took over its expired lease, or the store has an error of which no process
+    /// told. The process that wrote a failure may have been killed, or its answer lost: then the processor has told before.
+    fn unknown_ends(&mut self, job: &JobRecord, runs: &[Run]) {
+        let facts = self.facts;
+        if facts.backlog.is_none() || facts.forgets() {
+            return;
+        }
+        let has_failed = |run: &&Run| run.ends.iter().any(|end| ["Failed", "Died"].contains(&end.as_str()));
+        let untold = |run: &&Run| run.failing.is_some() && (run.ends.is_empty() || is_lost(run));
+        let failed = runs.iter().filter(has_failed).count();
+        let untold = runs.iter().filter(untold).count();
+        let reaped = facts.reaped.get(&job.id).map_or(0, Vec::len);
+        let stored = job.last_error.as_ref().is_some_and(|error| {
+            let told = |run: &Run| run.failing == Some(error.attempt);
+            !runs.iter().filter(has_failed).any(told)
+        });
+        // Snoozes and claims that are given back are no attempts.
+        let others = (job.attempt as usize).saturating_sub(usize::from(completed(job)));
+        if others > failed + reaped + untold + usize::from(stored) {
+            let what = format!(
+                "of {} attempts {failed} failed by their own account, {reaped} leases expired, and of the rest nobody knows",
+                job.attempt
+            );
+            self.broken("every attempt is accounted for", job.chain_id, what);
         }
     }
 

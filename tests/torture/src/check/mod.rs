@@ -4,6 +4,7 @@ mod attempts;
 mod chains;
 mod effects;
 mod events;
+mod order;
 mod starts;
 
 use std::collections::BTreeMap;
@@ -33,12 +34,14 @@ pub(crate) async fn check<S: Store>(url: &str, directory: &Path) -> Result<Vec<&
         audit.chains.entry(job.chain_id).or_default().push(job);
     }
     audit.starts();
+    audit.backlog();
     audit.chains();
     audit.fan_in();
     audit.deduplication();
     audit.effects();
     audit.money();
     audit.attempts();
+    audit.order();
     audit.events();
     audit.calls();
     let Audit { broken, count, .. } = audit;

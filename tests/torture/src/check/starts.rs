@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use queuert::ChainId;
 
-use super::Audit;
+use super::{Audit, number_of};
+use crate::backlog;
 
 impl Audit<'_> {
     pub(super) fn starts(&mut self) {
@@ -54,6 +55,38 @@ impl Audit<'_> {
             if facts.has_noted(*chain, "rolled-back") && (there || rows.contains_key(chain)) {
                 self.broken("rolled back is gone", *chain, "something of it is there");
             }
+        }
+    }
+
+    /// Every chain of a backlog is there once, also if its row is gone with it.
+    pub(super) fn backlog(&mut self) {
+        let facts = self.facts;
+        let Some(units) = facts.backlog.filter(|_| !facts.forgets()) else {
+            return;
+        };
+        let mut wanted: HashMap<(&str, u64), usize> = backlog::planned(units);
+        let mut surplus = Vec::new();
+        for (chain, jobs) in &self.chains {
+            let type_name = jobs[0].type_name.as_str();
+            if !backlog::TYPES.contains(&type_name) {
+                continue;
+            }
+            let count = number_of(jobs[0]).and_then(|n| wanted.get_mut(&(type_name, n)));
+            match count.filter(|count| **count > 0) {
+                Some(count) => *count -= 1,
+                None => surplus.push(*chain),
+            }
+        }
+        for chain in surplus {
+            self.broken(
+                "started as planned",
+                chain,
+                "no such chain, or no other one, was to be started",
+            );
+        }
+        for ((type_name, n), count) in wanted.into_iter().filter(|(_, count)| *count > 0) {
+            let what = format!("{count} chains of {type_name} with {n} are missing");
+            self.broken_everywhere("started as planned", what);
         }
     }
 }

@@ -50,10 +50,11 @@ impl<S: Store> Torture<S> {
         standby.take_over(port).await;
         self.server.replace(standby)?;
         self.log.note("accepting")?;
-        self.count(match lossy {
+        let what = match lossy {
             true => "failovers under load that lost what was acknowledged",
             false => "failovers under load",
-        });
+        };
+        self.count(fault, what);
         let before = [recent.id(), running.id()];
         for chain in before {
             if self.record(&self.client, chain).await?.is_some() == lossy {

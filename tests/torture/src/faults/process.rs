@@ -6,6 +6,7 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use crate::Result;
+use crate::plan::Fault;
 use crate::store::Store;
 use crate::torture::{Process, Role, Torture};
 
@@ -45,7 +46,7 @@ impl<S: Store> Torture<S> {
             process.child.start_kill()?;
         }
         for victim in victims {
-            self.count("kills");
+            self.count(Fault::Kill, "kills");
             self.processes[victim].child.wait().await?;
             let role = self.processes[victim].role;
             self.processes[victim] = self.give_birth(role)?;
@@ -78,7 +79,7 @@ impl<S: Store> Torture<S> {
         self.log.note(format!("froze {}", process.name))?;
         process.signal("STOP").await?;
         process.thaws_at = Some(Instant::now() + lease + longer);
-        self.count("freezes");
+        self.count(Fault::Freeze, "freezes");
         Ok(())
     }
 

@@ -6,15 +6,17 @@ use postgres_support::Shutdown;
 use queuert::Error;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, Executor, PgConnection};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::Result;
 use crate::jobs::{Canary, result};
+use crate::plan::Fault;
 use crate::store::Store;
 use crate::torture::Torture;
 
 /// What has lost its listener looks again within this time; its poll would take an hour.
-const LOOKS_AGAIN: Duration = Duration::from_secs(15);
+const LOOKS_AGAIN: Duration = Duration::from_secs(10);
 
 impl<S: Store> Torture<S> {
     pub(crate) async fn restart(&mut self, crash: bool) -> Result<()> {
@@ -26,11 +28,10 @@ impl<S: Store> Torture<S> {
         self.log.note(if crash { "crashed" } else { "restarted" })?;
         self.server.private()?.cluster.restart(how).await;
         self.log.note("accepting")?;
-        self.count(if crash {
-            "crashes of the server"
-        } else {
-            "restarts of the server"
-        });
+        match crash {
+            true => self.count(Fault::Crash, "crashes of the server"),
+            false => self.count(Fault::Restart, "restarts of the server"),
+        }
         Ok(())
     }
 
@@ -46,7 +47,9 @@ impl<S: Store> Torture<S> {
         .fetch_one(&mut connection)
         .await?;
         self.log.note(format!("ended-sessions {ended}"))?;
-        *self.counts.entry("sessions ended").or_default() += u32::try_from(ended)?;
+        for _ in 0..ended {
+            self.count(Fault::Connections, "sessions ended");
+        }
         Ok(())
     }
 
@@ -69,7 +72,7 @@ impl<S: Store> Torture<S> {
             .execute("ALTER DATABASE postgres ALLOW_CONNECTIONS true")
             .await?;
         self.log.note("accepting")?;
-        self.count("refused logins");
+        self.count(Fault::Login, "refused logins");
         Ok(())
     }
 
@@ -110,7 +113,7 @@ impl<S: Store> Torture<S> {
             }
         };
         self.log.note(format!("network {what}"))?;
-        self.count(what);
+        self.count(Fault::Network, what);
         Ok(())
     }
 
@@ -149,7 +152,7 @@ impl<S: Store> Torture<S> {
             )),
             Err(error) => return Err(error.into()),
         }
-        self.count("deaf listeners");
+        self.count(Fault::Deaf, "deaf listeners");
         Ok(())
     }
 
@@ -157,10 +160,13 @@ impl<S: Store> Torture<S> {
     pub(crate) async fn hold_snapshot(&mut self) -> Result<()> {
         let how_long = Duration::from_millis(self.random.u64(1_000..4_000));
         let url = self.server.url();
-        self.log.note("snapshot")?;
-        self.count("held snapshots");
-        // Whatever becomes of it: a reader that fails holds nothing.
-        tokio::spawn(async move { drop(S::hold_snapshot(&url, how_long).await) });
+        let (sender, held) = oneshot::channel();
+        // A reader that fails holds nothing, and does not count.
+        tokio::spawn(async move { drop(S::hold_snapshot(&url, how_long, sender).await) });
+        if held.await.is_ok() {
+            self.log.note("snapshot")?;
+            self.count(Fault::Snapshot, "held snapshots");
+        }
         Ok(())
     }
 
@@ -179,7 +185,7 @@ impl<S: Store> Torture<S> {
             private.cluster.revive().await;
         }
         self.log.note("accepting")?;
-        self.count("full disks");
+        self.count(Fault::Disk, "full disks");
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use queuert::adapter::{NotifyAdapter, StateAdapter};
 use queuert::{Client, StateError};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::Result;
@@ -54,8 +55,19 @@ pub(crate) trait Store: StateAdapter + Clone {
         statement: &'static str,
     ) -> impl Future<Output = sqlx::Result<Vec<Vec<String>>>> + Send;
 
-    /// Reads, and sees for so long what was there when it began.
-    fn hold_snapshot(url: &str, how_long: Duration) -> impl Future<Output = sqlx::Result<()>> + Send;
+    /// Reads, and sees for so long what was there when it began. Says when it has.
+    fn hold_snapshot(
+        url: &str,
+        how_long: Duration,
+        held: oneshot::Sender<()>,
+    ) -> impl Future<Output = sqlx::Result<()>> + Send;
+
+    /// Replaces a part of the functions that the adapter has put into the database, by a regular expression; says how many
+    /// functions have changed.
+    fn change_functions(
+        connection: &mut Self::Connection,
+        expression: &'static str,
+    ) -> impl Future<Output = sqlx::Result<usize>> + Send;
 
     /// What the database itself says about its files, if it can: "ok".
     fn integrity(connection: &mut Self::Connection) -> impl Future<Output = sqlx::Result<String>> + Send;

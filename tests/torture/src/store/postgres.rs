@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use queuert::StateError;
 use queuert_postgres::{PostgresNotify, PostgresState};
-use sqlx::{Connection, Executor, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use tokio::sync::oneshot;
 
 use super::{Store, Value};
 use crate::Result;
@@ -59,11 +60,33 @@ impl Store for PostgresState {
         Ok("ok".to_owned())
     }
 
-    async fn hold_snapshot(url: &str, how_long: Duration) -> sqlx::Result<()> {
+    async fn change_functions(connection: &mut PgConnection, expression: &'static str) -> sqlx::Result<usize> {
+        let changed: Vec<String> = sqlx::query_scalar(
+            "WITH functions AS MATERIALIZED (
+                SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+                WHERE n.nspname = 'queuert' AND p.prokind = 'f'
+             ), texts AS (
+                SELECT pg_get_functiondef(oid) AS whole, regexp_replace(pg_get_functiondef(oid), $1, '') AS changed
+                FROM functions
+             )
+             SELECT changed FROM texts WHERE whole <> changed",
+        )
+        .bind(expression)
+        .fetch_all(&mut *connection)
+        .await?;
+        for function in &changed {
+            connection.execute(AssertSqlSafe(function.clone())).await?;
+        }
+        Ok(changed.len())
+    }
+
+    async fn hold_snapshot(url: &str, how_long: Duration, held: oneshot::Sender<()>) -> sqlx::Result<()> {
         let mut connection = PgConnection::connect(url).await?;
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
         // Only now is there a snapshot.
         connection.execute("SELECT count(*) FROM started").await?;
+        // Nobody need wait for it.
+        let _ = held.send(());
         tokio::time::sleep(how_long).await;
         connection.execute("ROLLBACK").await?;
         connection.close().await

@@ -4,6 +4,7 @@ use queuert::StateError;
 use queuert_sqlite::{SqliteNotify, SqliteState};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, Executor, Row, SqliteConnection};
+use tokio::sync::oneshot;
 
 use super::{Store, Value};
 use crate::Result;
@@ -55,12 +56,19 @@ impl Store for SqliteState {
         Ok(lines.join("; "))
     }
 
-    async fn hold_snapshot(url: &str, how_long: Duration) -> sqlx::Result<()> {
+    /// A file has no functions.
+    async fn change_functions(_: &mut SqliteConnection, _: &'static str) -> sqlx::Result<usize> {
+        Ok(0)
+    }
+
+    async fn hold_snapshot(url: &str, how_long: Duration, held: oneshot::Sender<()>) -> sqlx::Result<()> {
         let options = SqliteConnectOptions::new().filename(url.trim_start_matches("sqlite:"));
         let mut connection = SqliteConnection::connect_with(&options).await?;
         connection.execute("BEGIN").await?;
         // Only now is there a snapshot.
         connection.execute("SELECT count(*) FROM started").await?;
+        // Nobody need wait for it.
+        let _ = held.send(());
         tokio::time::sleep(how_long).await;
         connection.execute("ROLLBACK").await?;
         connection.close().await

@@ -337,8 +337,9 @@ impl<T> LocalQueue<T> {
 
     /// Counts an end whose write is over.
     pub(crate) fn end_written(&self) {
-        self.unwritten.fetch_sub(1, Ordering::SeqCst);
-        if self.has_single_worker() {
+        let left = self.unwritten.fetch_sub(1, Ordering::SeqCst) - 1;
+        // Not after the write of the job that was given back, which is an end too: the worker would claim it again at once.
+        if self.has_single_worker() && left == 0 {
             self.state().gave_back = false;
         }
         if self.claimer_waits.load(Ordering::SeqCst) {

@@ -271,7 +271,11 @@ async fn a_single_worker_gives_its_next_job_back_once_if_its_last_end_takes_long
     queue.push(vec![1], false);
     tokio::time::sleep_until(queue.first_look().unwrap()).await;
     assert_eq!(queue.take_overdue(false), [1]);
+    // The write of the job that goes back counts as an end, too.
+    queue.end_posted();
     assert_eq!(queue.demand().now_or_never(), None, "it claims no other meanwhile");
+    queue.end_written();
+    assert_eq!(queue.demand().now_or_never(), None, "nor the same one again");
     queue.end_written();
     assert!(worker.next().now_or_never().is_none());
     assert_eq!(queue.demand().await, 1, "and one when the end is written");

@@ -113,13 +113,16 @@ pub async fn a_kept_begin_holds_up_no_other<F: PairFixture>(fixture: F) {
     assert_eq!(status(&client, &started).await, JobStatus::Pending);
 }
 
+/// How often a wait looks that is told nothing.
+const SOON: Duration = Duration::from_millis(20);
+
 /// Reads and waits that are kept hold up no other call, and give what they found or find then.
 pub async fn kept_reads_and_waits_hold_up_no_other<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let started = client.start(greet("Ada")).await.expect("it starts");
     let get = kept(client.get_chain_record(&started)).await;
     let list = kept(client.list_chains()).await;
-    let wait = kept(client.wait(&started)).await;
+    let wait = kept(client.wait(&started).poll_interval(SOON)).await;
     others_come_through(&client).await;
     assert!(polled(get).await.expect("it can be read").is_some());
     assert!(!polled(list).await.expect("they can be listed").items.is_empty());

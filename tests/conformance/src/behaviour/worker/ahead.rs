@@ -1,9 +1,9 @@
 //! Claiming for workers whose last job is still being written down, and for those that will be free soon.
 
-use queuert::{Event, JobStatus, Started, Workers};
+use queuert::{Event, JobStatus, LeaseSettings, Started, Workers};
 
 use super::types::{Note, Work};
-use super::world::{Gate, Job, Log, State, World, events_until, soon, start};
+use super::world::{Gate, Job, Log, State, World, events_until, ms, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
 
@@ -26,7 +26,9 @@ async fn ahead<F: PairFixture>(fixture: F) -> Ahead<F> {
         ran.add(job.n);
         async move { job.finish(0) }
     });
-    let workers = start(worker.concurrency(1)).await;
+    // A third of it passes until the worker is told that it has lost a job, where nothing else tells it.
+    let lease = LeaseSettings::of(ms(2_000));
+    let workers = start(worker.concurrency(1).lease(lease)).await;
     world.until(&second, JobStatus::Running).await;
     Ahead {
         world,

@@ -1,0 +1,2 @@
+-- Ends an insertion that took several statements.
+RELEASE queuert_rows

@@ -1,0 +1,2 @@
+-- Undoes the statements of an insertion that failed.
+ROLLBACK TO queuert_rows

@@ -1,0 +1,2 @@
+-- Begins an insertion that takes several statements.
+SAVEPOINT queuert_rows

@@ -1,0 +1,3 @@
+-- The names of all tables and indexes. SQLite compares names without regard to case.
+SELECT lower(name)
+FROM sqlite_schema

@@ -1,0 +1,4 @@
+//! What keeps the file small.
+
+mod retention;
+mod vacuum;

@@ -1,0 +1,7 @@
+//! What comes from outside, in every shape.
+
+mod cursors;
+mod identifiers;
+mod notifications;
+mod stored;
+mod values;
