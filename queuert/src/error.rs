@@ -535,6 +535,22 @@ impl JobError {
         self.verdict == Verdict::Fatal
     }
 
+    /// Whether a call to the store failed in a way that may pass.
+    pub(crate) fn is_of_store(&self) -> bool {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&*self.source);
+        while let Some(cause) = next {
+            let state = match cause.downcast_ref::<Error>() {
+                Some(Error::State(state)) => Some(state),
+                _ => cause.downcast_ref::<StateError>(),
+            };
+            if let Some(state) = state {
+                return state.kind() == StateErrorKind::Transient;
+            }
+            next = cause.source();
+        }
+        false
+    }
+
     /// Why the attempt lost its job, if this error says so.
     pub fn lease_lost(&self) -> Option<AbortReason> {
         match self.verdict {

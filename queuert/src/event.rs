@@ -96,6 +96,9 @@ pub enum AttemptOutcome {
         error: String,
         /// The backoff before the retry; `None` if the processor chose the time.
         retry_in: Option<Duration>,
+        /// Whether the store failed it, as in an outage, and not the processor: a call to the store failed in a way that may
+        /// pass, and the processor returned that error, or the worker could not commit.
+        by_store: bool,
     },
     /// The attempt failed, and the job is dead.
     Died {

@@ -41,6 +41,7 @@ impl LogSpan {
                 chain_id = %attempt.job.chain_id,
                 attempt = attempt.attempt,
                 worker = attempt.worker.as_str(),
+                outcome = tracing::field::Empty,
             )
         };
         Self(catch_unwind(AssertUnwindSafe(span)).unwrap_or_else(|_| Span::none()))
@@ -51,8 +52,8 @@ impl LogSpan {
         self.0.enter()
     }
 
-    /// Ends it, with the last words of the attempt inside.
-    pub(crate) fn end(&mut self, last_words: impl FnOnce()) {
+    /// Ends it, with the last words of the attempt inside, and then says on it how the attempt ended.
+    pub(crate) fn end(&mut self, outcome: &AttemptOutcome, last_words: impl FnOnce()) {
         let span = std::mem::replace(&mut self.0, Span::none());
         if span.is_disabled() {
             return last_words();
@@ -60,7 +61,19 @@ impl LogSpan {
         let entered = catch_unwind(AssertUnwindSafe(|| span.enter()));
         last_words();
         let _ = catch_unwind(AssertUnwindSafe(|| drop(entered)));
+        let _ = catch_unwind(AssertUnwindSafe(|| span.record("outcome", name_of(outcome))));
         let _ = catch_unwind(AssertUnwindSafe(|| drop(span)));
+    }
+}
+
+fn name_of(outcome: &AttemptOutcome) -> &'static str {
+    match outcome {
+        AttemptOutcome::Finished => "finished",
+        AttemptOutcome::Continued { .. } => "continued",
+        AttemptOutcome::Failed { .. } => "failed",
+        AttemptOutcome::Died { .. } => "died",
+        AttemptOutcome::Snoozed => "snoozed",
+        AttemptOutcome::Aborted(_) => "aborted",
     }
 }
 
@@ -158,7 +171,7 @@ pub(crate) fn log(event: &Event, limit: &LogLimit) {
             attempt,
             outcome,
             duration,
-        } => log_end(attempt, outcome, *duration),
+        } => log_end(attempt, outcome, *duration, limit),
         Event::LeaseRenewed { attempt, until } => about_attempt!(trace, attempt, %until, "lease renewed"),
         Event::LeaseLost { attempt, reason } => match reason {
             AbortReason::TakenByAnotherWorker | AbortReason::Error => {
@@ -180,7 +193,12 @@ pub(crate) fn log(event: &Event, limit: &LogLimit) {
                 );
             }
         }
-        Event::MaintenanceFinding { finding: text, .. } | Event::Advice { advice: text } => {
+        Event::MaintenanceFinding { finding: text, .. } => {
+            if let Some(lines) = limit.finding(text) {
+                warn!(target: "queuert", lines_left_out = lines.left_out, "{text}");
+            }
+        }
+        Event::Advice { advice: text } => {
             if let Some(lines) = limit.advice(text) {
                 warn!(target: "queuert", lines_left_out = lines.left_out, "{text}");
             }
@@ -201,7 +219,7 @@ pub(crate) fn log(event: &Event, limit: &LogLimit) {
     }
 }
 
-fn log_end(attempt: &AttemptInfo, outcome: &AttemptOutcome, duration: std::time::Duration) {
+fn log_end(attempt: &AttemptInfo, outcome: &AttemptOutcome, duration: std::time::Duration, limit: &LogLimit) {
     match outcome {
         AttemptOutcome::Finished => about_attempt!(debug, attempt, ?duration, "attempt finished"),
         AttemptOutcome::Continued { next_type, .. } => {
@@ -213,13 +231,26 @@ fn log_end(attempt: &AttemptInfo, outcome: &AttemptOutcome, duration: std::time:
                 "attempt continued"
             );
         }
-        AttemptOutcome::Failed { error, retry_in } => {
+        AttemptOutcome::Failed {
+            error,
+            retry_in,
+            by_store,
+        } => {
+            // A failure of the processor has its line each time. An outage fails every job in hand.
+            let mut lines_left_out = None;
+            if *by_store {
+                let Some(lines) = limit.attempt_failed(error) else {
+                    return;
+                };
+                lines_left_out = lines.left_out;
+            }
             about_attempt!(
                 warn,
                 attempt,
                 ?duration,
                 ?retry_in,
                 error = error.as_str(),
+                lines_left_out,
                 "attempt failed"
             );
         }

@@ -5,8 +5,7 @@
 //! others only count. Only the lines of `tracing` are limited. Observability adapters and the event stream hear every event,
 //! so that counters are exact.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,7 +21,7 @@ const QUIET_AFTER_RECOVERY: Duration = Duration::from_secs(1);
 /// How many lines about jobs that suffer from the same cause are written before the rest is counted.
 const JOBS: u32 = 10;
 
-/// The most causes that are told apart. Errors whose texts differ every time share what is left.
+/// The most causes of one kind of line that are told apart. Errors whose texts differ every time share what is left.
 const CAUSES: usize = 64;
 
 /// The causes of this process.
@@ -40,6 +39,9 @@ struct Cause {
 enum Line {
     StoreFailed,
     NotifyFailed,
+    /// An attempt that the store has failed.
+    AttemptFailed,
+    Finding,
     Advice,
     /// One of many jobs that suffer from the same cause.
     Job(&'static str),
@@ -65,6 +67,8 @@ impl Lines {
 #[derive(Debug)]
 struct Seen {
     causes: BTreeMap<Cause, Lines>,
+    /// The failures of stores of which a line was written, and none since that the store answers again.
+    outages: BTreeSet<Box<str>>,
     /// Lines that were left out, about causes that are not remembered any more.
     forgotten: u64,
 }
@@ -73,8 +77,8 @@ struct Seen {
 #[derive(Debug)]
 pub(crate) struct LogLimit {
     seen: &'static Lock<Seen>,
-    /// A line of this client says that its store fails, and none since that it answers again.
-    outage: AtomicBool,
+    /// The failures that this client has met since its store has last answered.
+    met: Lock<BTreeSet<Box<str>>>,
 }
 
 impl Default for LogLimit {
@@ -99,21 +103,35 @@ impl Admitted {
 
 impl LogLimit {
     const fn of(seen: &'static Lock<Seen>) -> Self {
-        let outage = AtomicBool::new(false);
-        Self { seen, outage }
+        let met = Lock::new(BTreeSet::new());
+        Self { seen, met }
     }
 
     /// For a line about a failure of the store.
     pub(crate) fn store_failed(&self, text: &str) -> Option<Admitted> {
-        let admitted = self.seen.lock().admit(Line::StoreFailed, text, 1)?;
-        self.outage.store(true, Ordering::Relaxed);
-        Some(admitted)
+        let (admitted, outage) = self.seen.lock().store_failed(text);
+        self.met.lock().insert(outage);
+        admitted
     }
 
-    /// For a line that says that the store answers again: one for each that says that it does not.
+    /// For a line that says that the store answers again: one for each that says that it does not. It is written for the first
+    /// client that has met the failure and whose store answers, because the one that has told of it may be gone by then.
     pub(crate) fn store_answers(&self) -> Option<Admitted> {
-        let told = self.outage.swap(false, Ordering::Relaxed);
-        told.then(|| Admitted::new(self.seen.lock().recovered()))
+        let met = std::mem::take(&mut *self.met.lock());
+        if met.is_empty() {
+            return None;
+        }
+        self.seen.lock().store_answers(&met)
+    }
+
+    /// For a line about an attempt that the store has failed.
+    pub(crate) fn attempt_failed(&self, text: &str) -> Option<Admitted> {
+        self.seen.lock().admit(Line::AttemptFailed, text, 1)
+    }
+
+    /// For a line about what the store's upkeep found.
+    pub(crate) fn finding(&self, text: &str) -> Option<Admitted> {
+        self.seen.lock().admit(Line::Finding, text, 1)
     }
 
     /// For a line about a failure of the notify adapter.
@@ -121,7 +139,7 @@ impl LogLimit {
         self.seen.lock().admit(Line::NotifyFailed, text, 1)
     }
 
-    /// For a line about a likely mistake, or what the store's upkeep found.
+    /// For a line about a likely mistake.
     pub(crate) fn advice(&self, text: &str) -> Option<Admitted> {
         self.seen.lock().admit(Line::Advice, text, 1)
     }
@@ -141,8 +159,31 @@ impl Seen {
     const fn new() -> Self {
         Self {
             causes: BTreeMap::new(),
+            outages: BTreeSet::new(),
             forgotten: 0,
         }
+    }
+
+    /// Whether a line about a failure of the store is written, and the name under which it is remembered.
+    fn store_failed(&mut self, text: &str) -> (Option<Admitted>, Box<str>) {
+        let admitted = self.admit(Line::StoreFailed, text, 1);
+        let mut outage: Box<str> = text.into();
+        if !self.outages.contains(&outage) {
+            // One whose text is not told apart any more, or a client that comes after the recovery.
+            if self.outages.len() >= CAUSES {
+                outage = "".into();
+            }
+            if admitted.is_some() {
+                self.outages.insert(outage.clone());
+            }
+        }
+        (admitted, outage)
+    }
+
+    fn store_answers(&mut self, met: &BTreeSet<Box<str>>) -> Option<Admitted> {
+        let before = self.outages.len();
+        self.outages.retain(|outage| !met.contains(outage));
+        (self.outages.len() < before).then(|| Admitted::new(self.recovered()))
     }
 
     /// `burst` is how many lines are written before the rest is counted.
@@ -152,9 +193,9 @@ impl Seen {
             line,
             text: text.into(),
         };
-        if self.causes.len() >= CAUSES && !self.causes.contains_key(&cause) {
+        if self.of_kind(line) >= CAUSES && !self.causes.contains_key(&cause) {
             self.forget(now);
-            if self.causes.len() >= CAUSES {
+            if self.of_kind(line) >= CAUSES {
                 cause.text = "".into();
             }
         }
@@ -173,6 +214,10 @@ impl Seen {
         }
         lines.left_out += 1;
         None
+    }
+
+    fn of_kind(&self, line: Line) -> usize {
+        self.causes.keys().filter(|cause| cause.line == line).count()
     }
 
     /// Forgets the causes whose quiet time is over, and counts the lines that were left out about them.
@@ -267,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_one_client_has_told_another_only_counts() {
+    async fn what_one_client_has_told_another_only_counts_and_the_first_to_recover_tells() {
         let (first, second, idle) = {
             let limit = limit();
             (LogLimit::of(limit.seen), LogLimit::of(limit.seen), limit)
@@ -275,8 +320,33 @@ mod tests {
         assert_eq!(first.store_failed("down"), after(0));
         assert_eq!(second.store_failed("down"), None);
         assert_eq!(idle.store_answers(), None, "a client of another store");
-        assert_eq!(second.store_answers(), None, "the first one tells");
-        assert_eq!(first.store_answers(), after(1));
+        assert_eq!(second.store_answers(), after(1));
+        assert_eq!(first.store_answers(), None, "it has been told");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_an_outage_is_told_although_the_client_that_told_of_it_has_gone() {
+        let other = limit();
+        let gone = LogLimit::of(other.seen);
+        assert_eq!(gone.store_failed("down"), after(0));
+        assert_eq!(other.store_failed("down"), None);
+        drop(gone);
+        assert_eq!(other.store_answers(), after(1));
+        assert_eq!(other.store_answers(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_kind_of_line_has_its_own_causes() {
+        let limit = limit();
+        for n in 0..CAUSES {
+            assert_eq!(limit.advice(&format!("advice {n}")), after(0));
+            assert_eq!(limit.finding(&format!("finding {n}")), after(0));
+            assert_eq!(limit.attempt_failed(&format!("port {n}")), after(0));
+        }
+        assert_eq!(limit.store_failed("down"), after(0));
+        assert_eq!(limit.store_failed("full"), after(0), "it is another cause");
+        assert_eq!(limit.notify_failed("down"), after(0));
+        assert_eq!(limit.attempt_failed("port 1"), None);
     }
 
     #[tokio::test(start_paused = true)]

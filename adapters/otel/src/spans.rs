@@ -212,7 +212,7 @@ impl AttemptSpan for RunningSpan {
                 AttemptOutcome::Continued { next_type, .. } => {
                     span.set_attribute(KeyValue::new(names::NEXT_TYPE, next_type.as_str().to_owned()));
                 }
-                AttemptOutcome::Failed { error, retry_in } => {
+                AttemptOutcome::Failed { error, retry_in, .. } => {
                     if let Some(delay) = retry_in {
                         span.set_attribute(KeyValue::new(names::RETRY_DELAY, delay.as_secs_f64()));
                     }

@@ -189,6 +189,7 @@ async fn every_event() -> Vec<Event> {
         ended(AttemptOutcome::Failed {
             error: error(),
             retry_in: None,
+            by_store: false,
         }),
         ended(AttemptOutcome::Died { error: error() }),
         ended(AttemptOutcome::Snoozed),

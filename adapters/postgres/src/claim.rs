@@ -37,6 +37,8 @@ const FARTHEST: usize = 1_000_000;
 struct Queues {
     numbers: Vec<i32>,
     leases: Vec<i64>,
+    /// How many bytes a job with blockers counts for, besides its input.
+    outputs: Vec<i64>,
     names: Vec<TypeName>,
 }
 
@@ -51,6 +53,10 @@ impl Queues {
         Self {
             numbers: types.iter().map(|(number, ..)| *number).collect(),
             leases: types.iter().map(|(_, lease, _)| *lease).collect(),
+            outputs: types
+                .iter()
+                .map(|(.., name)| count(claim.outputs.expected(name.as_str())))
+                .collect(),
             names: types.into_iter().map(|(.., name)| name.clone()).collect(),
         }
     }
@@ -399,6 +405,7 @@ async fn take(
     if weighing == Weighing::Bytes {
         // The first job is taken in any case.
         statement = statement.bind(count(claim.at_least.max(1))).bind(count(claim.bytes));
+        statement = statement.bind(queues.outputs.as_slice());
     }
     let rows = session.try_fetch(statement).await?;
     let taken = read(session, core, claim, queues, later_from, &rows).await;

@@ -38,7 +38,7 @@ impl Weighing {
 /// The parts of the statement that weigh.
 struct Scales {
     /// Further common table expressions, `g` among them, which puts jobs back.
-    steps: &'static str,
+    steps: String,
     /// The condition that a job of `c`, with this alias, is within the bytes.
     within: fn(&str) -> String,
     /// How many were put back.
@@ -46,23 +46,27 @@ struct Scales {
 }
 
 impl Scales {
-    /// The sum is all that most claims need. The size of a text is known without its bytes.
-    fn of(weighing: Weighing) -> Self {
+    /// The sum is all that most claims need. The size of a text is known without its bytes. `outputs` is what a job of `c`
+    /// with blockers counts for, besides its input.
+    fn of(weighing: Weighing, outputs: &str) -> Self {
+        let bytes = format!("octet_length(c.input) + CASE WHEN c.blockers > 0 THEN {outputs} ELSE 0 END");
         match weighing {
             Weighing::None => Self {
-                steps: "",
+                steps: String::new(),
                 within: |_| "true".to_owned(),
                 put_back: "0::bigint",
             },
             Weighing::Bytes => Self {
-                steps: "weight AS MATERIALIZED (\
-                    SELECT coalesce(sum(octet_length(c.input)), 0) <= $10::bigint AS fits FROM c), \
+                steps: format!(
+                    "weight AS MATERIALIZED (\
+                    SELECT coalesce(sum({bytes}), 0) <= $10::bigint AS fits FROM c), \
                     beyond AS MATERIALIZED (SELECT s.id FROM (\
-                    SELECT c.id, row_number() OVER w AS place, sum(octet_length(c.input)) OVER w AS bytes FROM c \
+                    SELECT c.id, row_number() OVER w AS place, sum({bytes}) OVER w AS bytes FROM c \
                     WINDOW w AS (ORDER BY c.rank, c.id ROWS UNBOUNDED PRECEDING)) AS s \
                     WHERE NOT (SELECT fits FROM weight) AND s.place > $9::bigint AND s.bytes > $10::bigint), \
-                    g AS (INSERT INTO {schema}.ready SELECT d.* FROM d \
-                    WHERE NOT (SELECT fits FROM weight) AND d.id IN (SELECT b.id FROM beyond AS b)), ",
+                    g AS (INSERT INTO {{schema}}.ready SELECT d.* FROM d \
+                    WHERE NOT (SELECT fits FROM weight) AND d.id IN (SELECT b.id FROM beyond AS b)), "
+                ),
                 within: |job| format!("((SELECT fits FROM weight) OR {job}.id NOT IN (SELECT b.id FROM beyond AS b))"),
                 put_back: "(SELECT count(*) FROM beyond)",
             },
@@ -163,7 +167,8 @@ pub(crate) fn needed_entries(types: usize, taken: usize) -> usize {
 /// because to put them back would cost every claim, and are told of, see [`LostJobs`](crate::lost_jobs::LostJobs).
 ///
 /// If it weighs (see [`Weighing`]), $9 how many jobs are taken whatever their inputs weigh, and $10 how many bytes the inputs of
-/// all jobs may have otherwise. A job beyond that is put back with a new row of the same content before anyone can see that
+/// all jobs may have otherwise, with those of their blockers' outputs, for which a job with blockers counts by its type ($11).
+/// A job beyond that is put back with a new row of the same content before anyone can see that
 /// it was taken. The last row has how many there were, after the lost ids.
 ///
 /// The rank goes with a job that was claimed before, which may have kept it from then; otherwise it follows from the time.
@@ -174,16 +179,12 @@ pub(crate) fn needed_entries(types: usize, taken: usize) -> usize {
 /// The server counts entries per session, so they are counted before and after: the first branch begins when the clock has
 /// been read, and the last row is made when all others have been. The clock also brings the timeout into force.
 pub(crate) fn statement(types: usize, reach: usize, taking: Taking, weighing: Weighing) -> String {
-    let (candidates, lease, live) = match types {
-        1 => (branches(types, reach), "($3::bigint[])[1]", ""),
-        ..=MOST_BRANCHES => (
-            branches(types, reach),
-            "($3::bigint[])[array_position($1::integer[], j.queue)]",
-            "",
-        ),
+    let (candidates, place, live) = match types {
+        1 => (branches(types, reach), "1", ""),
+        ..=MOST_BRANCHES => (branches(types, reach), "array_position($1::integer[], {job}.queue)", ""),
         _ => (
             heads(reach),
-            "($3::bigint[])[width_bucket(j.queue, $1::integer[])]",
+            "width_bucket({job}.queue, $1::integer[])",
             " - (SELECT count(*) FROM heads) - (SELECT count(*) FROM near) - (SELECT count(*) FROM far)",
         ),
     };
@@ -202,7 +203,8 @@ pub(crate) fn statement(types: usize, reach: usize, taking: Taking, weighing: We
         steps,
         within,
         put_back,
-    } = Scales::of(weighing);
+    } = Scales::of(weighing, &format!("($11::bigint[])[{}]", place.replace("{job}", "c")));
+    let lease = format!("($3::bigint[])[{}]", place.replace("{job}", "j"));
     let (in_claim, in_running) = (within("c"), within("j"));
     let none = "NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::uuid[], NULL::bigint";
     let no_job = ["NULL"; JOB_COLUMNS].join(", ");

@@ -4,11 +4,12 @@ mod support;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use postgres_support::Cluster;
+use queuert::__task::Lock;
 use queuert::adapter::{Maintain, StateAdapter};
 use queuert::{Error, Event, JobStatus, JobTypes, StateErrorKind, WorkerId};
 use queuert_postgres::{Attempt, Client, PostgresNotify, PostgresState};
@@ -54,22 +55,22 @@ async fn ask(connection: &mut PgConnection, condition: &'static str) -> i64 {
 }
 
 /// What the store or the notify adapter failed at.
-fn failures(client: &Client) -> Arc<Mutex<Vec<String>>> {
-    let failures: Arc<Mutex<Vec<String>>> = Arc::default();
+fn failures(client: &Client) -> Arc<Lock<Vec<String>>> {
+    let failures: Arc<Lock<Vec<String>>> = Arc::default();
     let (mut events, noted) = (client.events(), Arc::clone(&failures));
     tokio::spawn(async move {
         while let Some(event) = events.next().await {
             if let Event::StateFailed { operation, error } | Event::NotifyFailed { operation, error } = event {
                 let line = format!("{operation}: {error}");
-                noted.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                noted.lock().push(line);
             }
         }
     });
     failures
 }
 
-fn assert_none(failures: &Mutex<Vec<String>>) {
-    let failures = failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+fn assert_none(failures: &Lock<Vec<String>>) {
+    let failures = failures.lock().clone();
     assert!(failures.is_empty(), "{failures:?}");
 }
 

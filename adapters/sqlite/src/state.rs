@@ -13,6 +13,7 @@ use queuert::adapter::{
 use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, SqliteConnection};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -25,7 +26,7 @@ use crate::store::Store;
 use crate::transaction::SqliteTransaction;
 use crate::verbs::{claim, create, lease, operate, query, settle};
 use crate::writer::batch::{Request, Task};
-use crate::writer::queue::WriterQueue;
+use crate::writer::queue::{WriterQueue, no_runtime};
 use crate::{liveness, locks, transaction};
 
 /// How often to check whether a process that holds leases has died: one read of a table with a row per process.
@@ -234,6 +235,9 @@ impl SqliteState {
         };
         let store = Arc::clone(&self.inner.store);
         store.check_file()?;
+        if Handle::try_current().is_err() {
+            return Err(no_runtime());
+        }
         // A task, because a future that is polled once and kept would keep the connection from other readers. The task ends
         // with the future.
         let mut reading = JoinSet::new();
@@ -332,6 +336,18 @@ impl StateAdapter for SqliteState {
     async fn commit(&self, mut transaction: SqliteTransaction) -> Result<(), StateError> {
         self.inner.store.check_file()?;
         transaction.check_logs()?;
+        let postponed = self.inner.store.postponed.all();
+        if !postponed.is_empty() {
+            // The transaction has kept these renewals waiting. After the commit, a sweep of another process could run first.
+            // If they fail, the writer tries them again after the commit.
+            let mut connection = Connection::Sqlx(&mut transaction);
+            let renewed = lease::renew(&mut connection, &self.inner.store, &postponed).await;
+            transaction.commit().await?;
+            if renewed.is_ok() {
+                self.inner.store.postponed.committed(&postponed);
+            }
+            return Ok(());
+        }
         transaction.commit().await
     }
 
@@ -354,6 +370,10 @@ impl StateAdapter for SqliteState {
 
     fn has_ended(&self, transaction: &SqliteTransaction) -> bool {
         transaction.has_ended()
+    }
+
+    async fn catch_up(&self, transaction: &mut SqliteTransaction) -> Result<(), StateError> {
+        transaction.catch_up().await
     }
 
     async fn shield(&self, connection: &mut SqliteConnection) -> Result<(), StateError> {

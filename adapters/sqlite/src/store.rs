@@ -12,6 +12,7 @@ use crate::connection::connections::Connections;
 use crate::connection::identity::OpenedFile;
 use crate::liveness::Liveness;
 use crate::statements::Statements;
+use crate::writer::batch::PostponedRenewals;
 
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -21,6 +22,8 @@ pub(crate) struct Store {
     pub(crate) origin: Uuid,
     pub(crate) liveness: Liveness,
     pub(crate) connections: Connections,
+    /// The renewals that wait for the write lock.
+    pub(crate) postponed: PostponedRenewals,
     /// `None` if the system cannot tell files apart.
     opened_file: Option<OpenedFile>,
     /// How many transactions were committed through this handle.
@@ -43,6 +46,7 @@ impl Store {
             origin: Uuid::new_v4(),
             liveness,
             connections: Connections::new(),
+            postponed: PostponedRenewals::default(),
             opened_file,
             commits: AtomicU64::new(0),
             opened_at: Instant::now(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use queuert::__task::Lock;
 use queuert::{StateError, StateErrorKind};
 use sqlx::sqlite::SqliteTransactionManager;
-use sqlx::{AssertSqlSafe, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::oneshot;
 
@@ -62,7 +62,16 @@ impl SqliteTransaction {
         }
     }
 
-    /// Whether SQLite, or a statement of the caller, has ended the transaction.
+    /// Waits until sqlx's thread has run every statement that was sent to it, also one whose future was dropped.
+    pub(crate) async fn catch_up(&mut self) -> Result<(), StateError> {
+        match &mut self.connection {
+            Some(connection) => connection.ping().await.map_err(translate),
+            None => Err(connection_lost()),
+        }
+    }
+
+    /// Whether SQLite, or a statement of the caller, has ended the transaction, as far as statements have run;
+    /// [`catch_up`](Self::catch_up) waits for the others.
     pub(crate) fn has_ended(&self) -> bool {
         self.connection.as_ref().map(Lendable::ended_transactions) != Some(self.ended_before)
     }
@@ -80,7 +89,15 @@ impl SqliteTransaction {
             return Err(connection_lost());
         };
         // If this future is dropped, so is `self`, and the writer rolls back what is open on the connection.
-        SqliteTransactionManager::commit(connection).await.map_err(translate)?;
+        match SqliteTransactionManager::commit(connection).await {
+            Ok(()) => {}
+            // A statement that was still on its way had ended the transaction.
+            Err(error) if is_refused(&error) && self.has_ended() => return Err(transaction_ended()),
+            Err(error) => return Err(translate(error)),
+        }
+        let Some(connection) = &self.connection else {
+            return Err(connection_lost());
+        };
         if SqliteTransactionManager::get_transaction_depth(connection) > 0 {
             return Err(StateError::new(
                 StateErrorKind::Misconfigured,
@@ -95,6 +112,8 @@ impl SqliteTransaction {
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), StateError> {
+        // If catching up fails, so does the rollback.
+        let _ = self.catch_up().await;
         let ended_by_caller = self.has_ended();
         // A transaction that has ended was rolled back or committed by SQLite or by the caller. If another one is open on the
         // connection, it is rolled back here.

@@ -6,9 +6,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use queuert::__task::Lock;
 use queuert::adapter::{NewChain, NewJob, NotifyAdapter, StateAdapter, Topic};
 use queuert::{JobId, JobTypes, Payload, StateErrorKind};
 use queuert_sqlite::{Attempt, Client, SqliteNotify, SqliteOptions, SqliteState};
@@ -133,18 +134,18 @@ async fn a_transaction_that_ends_is_waited_for() {
 
 /// A subscriber that keeps the warnings of this library.
 #[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+struct Warnings(Arc<Lock<Vec<String>>>);
 
 impl Warnings {
     fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 
 impl Visit for Warnings {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
-            self.0.lock().unwrap().push(format!("{value:?}"));
+            self.0.lock().push(format!("{value:?}"));
         }
     }
 }

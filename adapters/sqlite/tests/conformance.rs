@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use queuert::JobId;
 use queuert::adapter::{NotifyAdapter, StateAdapter};
 use queuert_conformance::{
@@ -70,6 +71,10 @@ const ENDS: [(&str, bool); 7] = [
     ("ROLLBACK; BEGIN IMMEDIATE", false),
     ("COMMIT; BEGIN IMMEDIATE", false),
 ];
+
+/// Some milliseconds.
+const SLOW: &str = "SELECT 1 WHERE 0 = (WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted \
+                    WHERE n < 50000) SELECT max(n) FROM counted)";
 
 const AGEING_STEP: Duration = Duration::from_millis(200);
 
@@ -178,6 +183,15 @@ impl StateFixture for File {
             .execute(connection)
             .await
             .expect("there is room again");
+    }
+
+    async fn abandon_end(&self, connection: &mut SqliteConnection, way: usize) {
+        let (statements, _) = ENDS[way];
+        // The first keeps SQLite busy until the caller has gone on.
+        for statement in std::iter::once(SLOW).chain(statements.split("; ")) {
+            let sent = sqlx::raw_sql(statement).execute(&mut *connection).now_or_never();
+            assert!(sent.is_none(), "{statement}: {sent:?}");
+        }
     }
 
     async fn write_marker(&self, connection: &mut SqliteConnection, marker: &str) {

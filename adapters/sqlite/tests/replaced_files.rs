@@ -354,3 +354,21 @@ async fn workers_and_subscribers_fail_and_go_on_when_the_file_is_back() {
         workers.stop().await;
     }
 }
+
+/// A notice that cannot be read makes the watch open the file anew, which works at once: its listeners are told all the same.
+#[tokio::test]
+async fn a_watch_that_failed_and_went_on_at_once_says_so() {
+    for (_directory, path, state) in stores().await {
+        let notify = SqliteNotify::new(&state);
+        let mut subscription = notify.subscribe(Topic::Chain(id(7).as_chain())).await.unwrap();
+        let pool = sqlx::SqlitePool::connect_with(SqliteConnectOptions::new().filename(&path))
+            .await
+            .unwrap();
+        let bad =
+            "INSERT INTO queuert_notice (origin, kind, id, type, count, at) VALUES (x'00', 0, NULL, 'task', 1, 0)";
+        sqlx::raw_sql(bad).execute(&pool).await.unwrap();
+        assert!(matches!(subscription.recv().await, Some(Wake::Failed(_))));
+        assert_eq!(subscription.recv().await, Some(Wake::Resync));
+        pool.close().await;
+    }
+}

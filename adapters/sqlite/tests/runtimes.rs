@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use queuert::adapter::{
-    ClaimJobs, ClaimType, NewChain, NewJob, NotifyAdapter, ReapLeases, ReapType, StateAdapter, Topic, Wake,
+    ClaimJobs, ClaimType, NewChain, NewJob, NotifyAdapter, ReapLeases, ReapType, RenewLease, Renewal, StateAdapter,
+    Topic, Wake,
 };
-use queuert::{Fence, JobId, Payload, RetryPolicy, WorkerId};
+use queuert::{Fence, JobId, Payload, RetryPolicy, StateErrorKind, WorkerId};
 use queuert_sqlite::{SqliteNotify, SqliteState};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, Executor, SqliteConnection};
@@ -54,6 +55,27 @@ async fn opened(path: &Path, own_options: bool) -> SqliteState {
         options = options.connect_options(SqliteConnectOptions::new());
     }
     options.open(path).await.unwrap()
+}
+
+fn fence(number: u128) -> Fence {
+    Fence::from_uuid(Uuid::from_u128(number))
+}
+
+fn claim(number: u128, lease: Duration) -> ClaimJobs {
+    let types = vec![ClaimType {
+        name: "task".into(),
+        lease,
+    }];
+    ClaimJobs::new(types, 1, WorkerId::new("w"), fence(number))
+}
+
+fn sweep() -> ReapLeases {
+    let types = vec![ReapType::new(
+        "task",
+        RetryPolicy::new().max_attempts(5),
+        Duration::from_secs(60),
+    )];
+    ReapLeases::new(types, 10, Vec::new())
 }
 
 #[test]
@@ -142,6 +164,24 @@ fn a_transaction_that_is_dropped_on_a_runtime_that_stands_still_is_rolled_back()
     }
 }
 
+/// Its runtime lives and is not driven, as that of a program that only enters it for some calls.
+#[test]
+fn a_call_outside_of_any_runtime_is_an_error_and_waits_for_none() {
+    let directory = TempDir::new().unwrap();
+    let still = single();
+    let state = still.block_on(opened(&directory.path().join("app.db"), false));
+    still.block_on(everything_works(&state, 1));
+    let write = state.create_chains(None, &[chain(11)]).now_or_never();
+    let begin = state.begin().now_or_never().map(|begun| begun.map(drop));
+    let read = state.get_jobs(None, &[id(1)]).now_or_never();
+    for answer in [write.map(|done| done.map(drop)), begin, read.map(|done| done.map(drop))] {
+        let error = answer.expect("it is answered at once").unwrap_err();
+        assert_eq!(error.kind(), StateErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains("runtime.block_on"), "{error}");
+    }
+    still.block_on(everything_works(&state, 21));
+}
+
 #[test]
 fn a_database_in_memory_outlives_its_runtime() {
     let first = single();
@@ -175,14 +215,7 @@ fn a_closed_store_stays_closed_on_every_runtime() {
 fn a_handle_gives_back_what_it_claimed_on_a_runtime_that_has_ended() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("app.db");
-    let (lease, worker) = (Duration::from_millis(50), WorkerId::new("w"));
-    let claim = |fence| {
-        let types = vec![ClaimType {
-            name: "task".into(),
-            lease,
-        }];
-        ClaimJobs::new(types, 1, worker.clone(), Fence::from_uuid(Uuid::from_u128(fence)))
-    };
+    let claim = |fence| claim(fence, Duration::from_millis(50));
     let state = {
         let runtime = single();
         runtime.block_on(async {
@@ -193,15 +226,45 @@ fn a_handle_gives_back_what_it_claimed_on_a_runtime_that_has_ended() {
         })
     };
     single().block_on(async {
-        let types = vec![ReapType::new(
-            "task",
-            RetryPolicy::new().max_attempts(5),
-            Duration::from_secs(60),
-        )];
-        let reap = ReapLeases::new(types, 10, Vec::new());
+        let reap = sweep();
         while state.reap_leases(&reap).await.unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(state.claim_jobs(&claim(2)).await.unwrap().jobs.len(), 1);
     });
+}
+
+/// The sweep of another process is first after the commit, because the writer of this one does not get a turn: it finds
+/// the lease of a job that is not the transaction's, and whose renewal had to wait for it, extended.
+#[test]
+fn a_commit_extends_the_leases_whose_renewals_waited_for_it() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("app.db");
+    let (still, driven) = (single(), single());
+    let lease = Duration::from_millis(200);
+    let state = still.block_on(async {
+        let state = opened(&path, false).await;
+        start(&state, 1).await;
+        assert_eq!(state.claim_jobs(&claim(1, lease)).await.unwrap().jobs.len(), 1);
+        state
+    });
+    let other = driven.block_on(opened(&path, false));
+    still.block_on(async {
+        let mut transaction = state.begin().await.unwrap();
+        let renewal = RenewLease {
+            job: id(1),
+            fence: fence(1),
+            lease: Duration::from_secs(60),
+        };
+        let renewed = state.renew_leases(None, &[renewal]).await.unwrap();
+        assert_eq!(renewed, [Renewal::Busy]);
+        // The file has no clock that could be moved.
+        tokio::time::sleep(2 * lease).await;
+        let created = state.create_chains(Some(&mut transaction), &[chain(2)]).await;
+        assert!(created.unwrap().is_ok());
+        state.commit(transaction).await.unwrap();
+    });
+    let reaped = driven.block_on(other.reap_leases(&sweep())).unwrap();
+    assert!(reaped.is_empty(), "{reaped:?}");
+    still.block_on(everything_works(&state, 11));
 }

@@ -1,42 +1,63 @@
 //! A complete state adapter over a `BTreeMap`: what a new store needs, and nothing else.
 //!
 //! The map implements [`Records`]: transactions, a clock, and how jobs are found and written. [`General`] makes every verb
-//! of a [`StateAdapter`](queuert::adapter::StateAdapter) of that. The store has one writer at a time, as SQLite has:
-//! whoever has begun a transaction has locked everything, so there is no other lock.
+//! of a [`StateAdapter`](queuert::adapter::StateAdapter) of that. The store has one writer at a time, as SQLite has: an open
+//! transaction has locked everything, so there is no other lock.
 //!
-//! `tests/conformance.rs` runs the contract of all adapters and the behaviour of client and workers on it.
-//!
-//! `Client::new(adapter::open())` is a client on it.
+//! `Client::new(adapter::open())` is a client on it. `tests/conformance.rs` runs the contract of all adapters on it, and the
+//! behaviour of client and workers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queuert::adapter::{AGEING_STEP, Find, General, Records, StoredJob};
 use queuert::memory::MemoryClock;
 use queuert::{JobId, StateError, StateErrorKind, Timestamp};
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::Notify;
 
 /// The adapter.
 pub type MapState = General<MapRecords>;
 
+/// An empty store on the wall clock.
+pub fn open() -> MapState {
+    with_clock(MemoryClock::system(), AGEING_STEP)
+}
+
+/// An empty store on this clock, where one step of priority is worth so much waiting.
+pub fn with_clock(clock: MemoryClock, ageing_step: Duration) -> MapState {
+    let shared = Shared {
+        committed: Mutex::default(),
+        ended: Notify::new(),
+        clock,
+        ageing_step,
+    };
+    General::new(MapRecords(Arc::new(shared)))
+}
+
 /// The store. Clones share it.
 #[derive(Clone)]
-pub struct MapRecords {
-    committed: Arc<Mutex<Committed>>,
-    /// The right to write.
-    turn: Arc<Turn<()>>,
+pub struct MapRecords(Arc<Shared>);
+
+struct Shared {
+    committed: Mutex<Committed>,
+    /// Tells those that wait for their turn that a transaction has ended.
+    ended: Notify,
     clock: MemoryClock,
     ageing_step: Duration,
 }
 
-/// What everybody sees.
+/// What all callers see.
 #[derive(Default)]
 struct Committed {
     jobs: BTreeMap<JobId, StoredJob>,
     entries: BTreeMap<String, String>,
+    /// Whether a transaction is open. A flag, and no fair lock: a fair lock would give the turn to the caller that has waited
+    /// longest, also if its future is kept and nobody polls it.
+    writing: bool,
     /// The earliest time that the open transaction has read: it creates no job that is older.
     writing_since: Option<Timestamp>,
 }
@@ -51,68 +72,45 @@ struct Changes {
 
 /// What the application's own statements run on.
 pub struct MapConnection {
-    committed: Arc<Mutex<Committed>>,
+    shared: Arc<Shared>,
     changes: Changes,
     savepoints: Vec<(u32, Changes)>,
 }
 
-/// An open transaction. Dropped, it rolls back: its changes go, and then its turn.
-pub struct MapTransaction {
-    connection: MapConnection,
-    _turn: OwnedMutexGuard<()>,
-}
-
-/// An empty store on the wall clock.
-pub fn open() -> MapState {
-    with_clock(MemoryClock::system(), AGEING_STEP)
-}
-
-/// An empty store on this clock, where one step of priority is worth so much waiting.
-pub fn with_clock(clock: MemoryClock, ageing_step: Duration) -> MapState {
-    General::new(MapRecords {
-        committed: Arc::default(),
-        turn: Arc::default(),
-        clock,
-        ageing_step,
-    })
-}
-
-impl MapRecords {
-    /// Reads a committed entry of the application's own data.
-    pub fn entry(&self, key: &str) -> Option<String> {
-        lock(&self.committed).entries.get(key).cloned()
-    }
-
-    fn transaction(&self, turn: OwnedMutexGuard<()>) -> MapTransaction {
-        let connection = MapConnection {
-            committed: Arc::clone(&self.committed),
-            changes: Changes::default(),
-            savepoints: Vec::new(),
-        };
-        MapTransaction {
-            connection,
-            _turn: turn,
-        }
-    }
-}
+/// An open transaction. Dropped, it rolls back.
+#[derive(Debug)]
+pub struct MapTransaction(MapConnection);
 
 impl Records for MapRecords {
     type Connection = MapConnection;
     type Transaction = MapTransaction;
 
     async fn begin(&self) -> Result<MapTransaction, StateError> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
-        Ok(self.transaction(turn))
+        loop {
+            let mut ended = pin!(self.0.ended.notified());
+            // From here on no end is missed.
+            ended.as_mut().enable();
+            if let Some(transaction) = self.try_begin().await? {
+                return Ok(transaction);
+            }
+            ended.await;
+        }
     }
 
     async fn try_begin(&self) -> Result<Option<MapTransaction>, StateError> {
-        let turn = Arc::clone(&self.turn).try_lock_owned().ok();
-        Ok(turn.map(|turn| self.transaction(turn)))
+        if std::mem::replace(&mut self.0.lock().writing, true) {
+            return Ok(None);
+        }
+        Ok(Some(MapTransaction(MapConnection {
+            shared: Arc::clone(&self.0),
+            changes: Changes::default(),
+            savepoints: Vec::new(),
+        })))
     }
 
     async fn commit(&self, mut transaction: MapTransaction) -> Result<(), StateError> {
         let Changes { jobs, entries } = std::mem::take(&mut transaction.changes);
-        let mut committed = lock(&self.committed);
+        let mut committed = self.0.lock();
         for (id, change) in jobs {
             match change {
                 Some(stored) => committed.jobs.insert(id, stored),
@@ -120,8 +118,6 @@ impl Records for MapRecords {
             };
         }
         committed.entries.extend(entries);
-        // In the same critical section, so that the watermark passes what was committed.
-        committed.writing_since = None;
         Ok(())
     }
 
@@ -144,19 +140,24 @@ impl Records for MapRecords {
         Ok(())
     }
 
-    async fn now(&self, connection: &mut MapConnection) -> Result<Timestamp, StateError> {
-        let mut committed = lock(&connection.committed);
-        let now = self.clock.now();
-        committed.writing_since.get_or_insert(now);
+    async fn now(&self, within: Option<&mut MapConnection>) -> Result<Timestamp, StateError> {
+        let mut committed = self.0.lock();
+        let now = self.0.clock.now();
+        if within.is_some() {
+            committed.writing_since.get_or_insert(now);
+        }
         Ok(now)
     }
 
     async fn read(&self, within: Option<&mut MapConnection>, find: Find<'_>) -> Result<Vec<StoredJob>, StateError> {
-        let own = Changes::default();
-        let own = within.map_or(&own, |connection| &connection.changes);
-        let committed = lock(&self.committed);
+        let none = Changes::default();
+        let own = within.map_or(&none, |connection| &connection.changes);
+        let committed = self.0.lock();
         if let Find::Jobs(ids) = find {
-            let job = |id| own.jobs.get(id).map_or_else(|| committed.jobs.get(id), Option::as_ref);
+            let job = |id| match own.jobs.get(id) {
+                Some(change) => change.as_ref(),
+                None => committed.jobs.get(id),
+            };
             return Ok(ids.iter().filter_map(job).cloned().collect());
         }
         let unchanged = committed.jobs.iter().filter(|(id, _)| !own.jobs.contains_key(id));
@@ -177,13 +178,26 @@ impl Records for MapRecords {
     }
 
     async fn watermark(&self) -> Result<Timestamp, StateError> {
-        let committed = lock(&self.committed);
-        let now = self.clock.now();
+        let committed = self.0.lock();
+        let now = self.0.clock.now();
         Ok(committed.writing_since.map_or(now, |since| since.min(now)))
     }
 
     fn ageing_step(&self) -> Duration {
-        self.ageing_step
+        self.0.ageing_step
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Committed> {
+        self.committed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MapRecords {
+    /// Reads a committed entry of the application's own data.
+    pub fn entry(&self, key: &str) -> Option<String> {
+        self.0.lock().entries.get(key).cloned()
     }
 }
 
@@ -204,9 +218,13 @@ impl MapConnection {
     }
 }
 
+/// The end of the transaction, committed or not.
 impl Drop for MapConnection {
     fn drop(&mut self) {
-        lock(&self.committed).writing_since = None;
+        let mut committed = self.shared.lock();
+        (committed.writing, committed.writing_since) = (false, None);
+        drop(committed);
+        self.shared.ended.notify_waiters();
     }
 }
 
@@ -214,41 +232,27 @@ impl Deref for MapTransaction {
     type Target = MapConnection;
 
     fn deref(&self) -> &MapConnection {
-        &self.connection
+        &self.0
     }
 }
 
 impl DerefMut for MapTransaction {
     fn deref_mut(&mut self) -> &mut MapConnection {
-        &mut self.connection
+        &mut self.0
     }
-}
-
-fn lock(committed: &Mutex<Committed>) -> MutexGuard<'_, Committed> {
-    committed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Only how much is stored: inputs and outputs belong to the application.
 impl fmt::Debug for MapRecords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let jobs = lock(&self.committed).jobs.len();
-        f.debug_struct("MapRecords")
-            .field("jobs", &jobs)
-            .finish_non_exhaustive()
+        let jobs = self.0.lock().jobs.len();
+        f.debug_struct("MapRecords").field("jobs", &jobs).finish()
     }
 }
 
 impl fmt::Debug for MapConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let changed = self.changes.jobs.len();
-        f.debug_struct("MapConnection")
-            .field("changed", &changed)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for MapTransaction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MapTransaction").field(&self.connection).finish()
+        f.debug_struct("MapConnection").field("changed", &changed).finish()
     }
 }

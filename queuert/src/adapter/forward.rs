@@ -86,6 +86,7 @@ macro_rules! __forward_verbs {
             savepoint(connection: &mut Self::Connection, depth: u32), 1 => ();
             release_savepoint(connection: &mut Self::Connection, depth: u32), 1 => ();
             rollback_to_savepoint(connection: &mut Self::Connection, depth: u32), 1 => ();
+            catch_up(transaction: &mut Self::Transaction), 1 => ();
             shield(connection: &mut Self::Connection), 1 => ();
             unshield(connection: &mut Self::Connection), 1 => ();
             create_chains(within: Option<&mut Self::Connection>, chains: &[$crate::adapter::NewChain]), chains.len()
@@ -175,6 +176,7 @@ macro_rules! __unless_listed {
     (savepoint [savepoint $($rest:ident)*] $item:tt) => {};
     (release_savepoint [release_savepoint $($rest:ident)*] $item:tt) => {};
     (rollback_to_savepoint [rollback_to_savepoint $($rest:ident)*] $item:tt) => {};
+    (catch_up [catch_up $($rest:ident)*] $item:tt) => {};
     (shield [shield $($rest:ident)*] $item:tt) => {};
     (unshield [unshield $($rest:ident)*] $item:tt) => {};
     (create_chains [create_chains $($rest:ident)*] $item:tt) => {};

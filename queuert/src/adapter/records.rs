@@ -71,8 +71,9 @@ pub trait Records: Send + Sync + 'static {
         depth: u32,
     ) -> impl Future<Output = Result<(), StateError>> + Send;
 
-    /// The time of the store, at this statement.
-    fn now(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Timestamp, StateError>> + Send;
+    /// The time of the store, at this statement. A transaction that has asked for it may create jobs with that time, or a
+    /// later one: see [`watermark`](Self::watermark).
+    fn now(&self, within: Option<&mut Self::Connection>) -> impl Future<Output = Result<Timestamp, StateError>> + Send;
 
     /// Locks these until the transaction ends, in order, and says whether all are locked. `waits` says whether to wait for
     /// another transaction that has one locked; a deadlock is a [`Conflict`](crate::StateErrorKind::Conflict). What was
@@ -195,4 +196,20 @@ pub enum LockKey {
     Chain(ChainId),
     /// A deduplication key of a type.
     Deduplication(TypeName, String),
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_new_store_implements_at_most_fourteen_methods() {
+        let source = include_str!("records.rs");
+        let body = source.split("pub trait Records").nth(1).unwrap();
+        let body = body.split("\n}\n").next().unwrap();
+        let is_required = |method: &&str| {
+            let end = method.find(['{', ';']).map(|at| &method[at..=at]);
+            end == Some(";")
+        };
+        let required = body.split("\n    fn ").skip(1).filter(is_required).count();
+        assert!((5..=14).contains(&required), "{required}");
+    }
 }

@@ -77,6 +77,7 @@ impl<'c, S: StateAdapter, J: JobType> Open<'c, S, J> {
     ///
     /// A dropped future may have locked the chain; the lock is released when the transaction ends.
     pub async fn within<'t, T: TransactionScope<S>>(self, transaction: &'t mut T) -> Result<OpenJob<'t, J, S>, Error> {
+        transaction.catch_up().await?;
         let scope = transaction.scope()?;
         let client = self.client.clone();
         let Some(record) = client.state().lock_chain(scope.connection, self.chain).await? else {

@@ -44,6 +44,7 @@ impl<S: StateAdapter, O: Operation<S>> Request<'_, S, O> {
     ///
     /// [`ForeignTransaction`]: super::ForeignTransaction
     pub async fn within(self, transaction: &mut impl TransactionScope<S>) -> Result<O::Output, Error> {
+        transaction.catch_up().await?;
         let mut scope = transaction.scope()?;
         if !O::WRITES {
             let (connection, effects) = (scope.connection, scope.effects);

@@ -27,6 +27,7 @@ impl<S: StateAdapter> Client<S> {
             inner,
             effects: Effects::new(self.hub()),
             standing: Standing::default(),
+            behind: false,
         })
     }
 
@@ -116,6 +117,8 @@ pub struct Transaction<S: StateAdapter> {
     inner: S::Transaction,
     effects: Effects,
     standing: Standing,
+    /// Whether the caller has had the connection since the library last asked what has become of the transaction.
+    behind: bool,
 }
 
 impl<S: StateAdapter> Transaction<S> {
@@ -134,7 +137,7 @@ impl<S: StateAdapter> Transaction<S> {
     /// missing, which costs latency only.
     pub async fn commit(self) -> Result<(), Error> {
         let client = self.client.clone();
-        let (inner, effects, usable) = self.into_parts();
+        let (inner, effects, usable) = self.into_parts().await;
         if let Err(unusable) = usable {
             // Why it cannot be committed matters more than an error of the rollback, which happens on drop anyway.
             let _ = client.state().rollback(inner).await;
@@ -181,7 +184,7 @@ impl<S: StateAdapter> Transaction<S> {
         F: AsyncFnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        self.check()?;
+        self.check().await?;
         let depth = self.standing.depth() + 1;
         let client = self.client.clone();
         let state = client.state();
@@ -196,6 +199,8 @@ impl<S: StateAdapter> Transaction<S> {
             left: false,
         };
         let result = work(savepoint.transaction).await;
+        // If it fails, so does the end of the savepoint.
+        let _ = savepoint.transaction.caught_up().await;
         savepoint.left = true;
         drop(savepoint);
         // Ended by the store: there is no savepoint to go back to.
@@ -265,8 +270,23 @@ fn commit_error(error: StateError) -> Error {
 }
 
 impl<S: StateAdapter> Transaction<S> {
-    /// Refuses to go on with a transaction that can only be rolled back.
-    pub(crate) fn check(&mut self) -> Result<(), Error> {
+    /// Refuses to go on with a transaction that can only be rolled back, also if a statement of the caller's that is still on
+    /// its way ends it.
+    pub(crate) async fn check(&mut self) -> Result<(), Error> {
+        self.caught_up().await?;
+        self.usable()
+    }
+
+    /// Waits for what the caller has sent on the connection.
+    async fn caught_up(&mut self) -> Result<(), Error> {
+        if self.behind {
+            self.client.state().catch_up(&mut self.inner).await?;
+            self.behind = false;
+        }
+        Ok(())
+    }
+
+    fn usable(&mut self) -> Result<(), Error> {
         if self.client.state().has_ended(&self.inner) {
             return Err(self.standing.ended());
         }
@@ -275,7 +295,12 @@ impl<S: StateAdapter> Transaction<S> {
 
     /// Notes what came of a change that was made through [`opened`](Self::opened).
     pub(crate) fn end_change<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        self.standing.end_change(result)
+        let result = self.standing.end_change(result)?;
+        // A change that ends the transaction should have failed.
+        if self.client.state().has_ended(&self.inner) {
+            return Err(self.standing.ended());
+        }
+        Ok(result)
     }
 
     /// What the commit will cause.
@@ -290,8 +315,8 @@ impl<S: StateAdapter> Transaction<S> {
 
     /// What is to be committed, or rolled back for the given reason, and its effects, which the worker must know even if the
     /// answer to its commit is lost.
-    pub(crate) fn into_parts(mut self) -> (S::Transaction, Effects, Result<(), Error>) {
-        let usable = self.check();
+    pub(crate) async fn into_parts(mut self) -> (S::Transaction, Effects, Result<(), Error>) {
+        let usable = self.check().await;
         (self.inner, self.effects, usable)
     }
 }
@@ -306,6 +331,7 @@ impl<S: StateAdapter> Deref for Transaction<S> {
 
 impl<S: StateAdapter> DerefMut for Transaction<S> {
     fn deref_mut(&mut self) -> &mut S::Connection {
+        self.behind = true;
         &mut self.inner
     }
 }
@@ -387,14 +413,21 @@ impl<S: StateAdapter> fmt::Debug for HeldEffects<S> {
 )]
 pub trait TransactionScope<S: StateAdapter>: Send {
     #[doc(hidden)]
+    fn catch_up(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    #[doc(hidden)]
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
     fn scope(&mut self) -> Result<Scope<'_, S>, Error>;
 }
 
 impl<S: StateAdapter> TransactionScope<S> for Transaction<S> {
+    async fn catch_up(&mut self) -> Result<(), Error> {
+        self.caught_up().await
+    }
+
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
     fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
-        self.check()?;
+        self.usable()?;
         Ok(Scope {
             connection: &mut self.inner,
             effects: &mut self.effects,
@@ -405,6 +438,11 @@ impl<S: StateAdapter> TransactionScope<S> for Transaction<S> {
 }
 
 impl<S: StateAdapter> TransactionScope<S> for ForeignTransaction<'_, S> {
+    /// Its requests begin with a statement that finds out.
+    async fn catch_up(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
     fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
         self.standing.check()?;

@@ -25,6 +25,9 @@ pub(super) fn claim(view: &mut View<'_>, locks: &Locks, claim: &ClaimJobs) -> Cl
     let (mut admitted, mut bytes, mut full) = (0, 0_usize, false);
     let admit = |row: &Row| {
         bytes = bytes.saturating_add(row.job.input.as_str().len());
+        if !row.blockers.is_empty() {
+            bytes = bytes.saturating_add(claim.outputs.expected(row.job.type_name.as_str()));
+        }
         full = !claim.admits(admitted, bytes);
         admitted += 1;
         !full

@@ -45,7 +45,7 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
-/// Workers in the making: give it processors, then [`start`](Self::start) it.
+/// The settings of a set of workers that is not started yet: add processors, then call [`start`](Self::start).
 ///
 /// ```
 /// use queuert::memory::{Attempt, MemoryState};
@@ -262,21 +262,21 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         self
     }
 
-    /// Sets how failed attempts are retried, for all types of this worker. Default: what each type declares, else
+    /// Sets how failed attempts are retried, for all types of this worker. Default: the setting of each type, else
     /// [`RetryPolicy::DEFAULT`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.worker_wide.retry = Some(policy);
         self
     }
 
-    /// Sets how long a lease lasts, for all types of this worker. Default: what each type declares, else
+    /// Sets how long a lease lasts, for all types of this worker. Default: the setting of each type, else
     /// [`LeaseSettings::DEFAULT`].
     pub fn lease(mut self, lease: LeaseSettings) -> Self {
         self.worker_wide.lease = Some(lease);
         self
     }
 
-    /// Sets how long an attempt may run, for all types of this worker. Default: what each type declares, else no limit.
+    /// Sets how long an attempt may run, for all types of this worker. Default: the setting of each type, else no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.worker_wide.timeout = Some(timeout);
         self
@@ -288,14 +288,13 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         self
     }
 
-    /// Sets how long running attempts may go on after stop was asked for. Default 30 seconds.
+    /// Sets how long running attempts may go on after [`Workers::stop`] was called. Default 30 seconds.
     pub fn grace(mut self, period: Duration) -> Self {
         self.grace = period;
         self
     }
 
-    /// Drops an attempt as soon as its signal fires, instead of leaving it to the processor to listen. Default: the
-    /// processor listens.
+    /// Drops an attempt as soon as its abort signal fires. Default: the processor listens to the signal, and decides itself.
     pub fn drop_on_abort(mut self) -> Self {
         self.drop_on_abort = true;
         self
@@ -358,8 +357,8 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         Ok(value)
     }
 
-    /// For tests: runs every job that is due, one after the other, also those that become due through it, and returns
-    /// what ran. Jobs due later stay: move the clock and drain again.
+    /// For tests: runs every job that is due, one after the other, also jobs that become due meanwhile, and returns the
+    /// attempts. Jobs that are due later stay: move the clock and drain again.
     ///
     /// # Errors
     ///

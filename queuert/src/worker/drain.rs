@@ -79,16 +79,17 @@ impl Drained {
 }
 
 pub(crate) async fn drain<S: StateAdapter>(context: Context<S>) -> Result<Drained, Error> {
-    let Dispatch { attempts, .. } = Dispatch::new(context);
-    let context = &attempts.context;
+    let dispatch = Dispatch::new(context);
+    let attempts = &dispatch.attempts;
+    let entropy = attempts.context.client.entropy();
     let mut services = JoinSet::new();
-    spawn_in(&mut services, settle_loop(Arc::clone(&attempts)));
-    spawn_in(&mut services, renew_loop(Arc::clone(&attempts)));
+    spawn_in(&mut services, settle_loop(Arc::clone(attempts)));
+    spawn_in(&mut services, renew_loop(Arc::clone(attempts)));
     let mut drained = Drained::default();
-    while sweep(&attempts).await.is_some_and(|taken| taken > 0) {}
+    while sweep(attempts).await.is_some_and(|taken| taken > 0) {}
     loop {
         let claimed_at = Instant::now();
-        let claimed = claim(context, 1, ClaimBounds::NONE, context.client.entropy().fence()).await?;
+        let claimed = claim(&dispatch, 1, ClaimBounds::NONE, entropy.fence()).await?;
         if claimed.jobs.is_empty() {
             return Ok(drained);
         }
@@ -96,7 +97,7 @@ pub(crate) async fn drain<S: StateAdapter>(context: Context<S>) -> Result<Draine
         for claimed in attempts.take_charge(claimed.jobs, claimed_at, 1) {
             let attempt = AttemptInfo::clone(&claimed.shared.info);
             let (reply, ended) = oneshot::channel();
-            execute(&attempts, claimed, Instant::now(), Some(reply)).await;
+            execute(attempts, claimed, Instant::now(), Some(reply)).await;
             let outcome = ended.await.unwrap_or(AttemptOutcome::Aborted(AbortReason::Error));
             drained.attempts.push(DrainedAttempt { attempt, outcome });
         }

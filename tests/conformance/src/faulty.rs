@@ -1,6 +1,6 @@
 //! A state adapter that counts the calls of another one and fails on demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -230,6 +230,7 @@ struct Plan {
     next: BTreeMap<Verb, Vec<(Fault, StateErrorKind)>>,
     always: BTreeMap<Verb, Fault>,
     refused: BTreeMap<JobId, StateErrorKind>,
+    locked: BTreeSet<JobId>,
     bursts: Option<Bursts>,
 }
 
@@ -306,6 +307,11 @@ impl Faults {
         self.lock().refused.insert(job, kind);
     }
 
+    /// Answers every settlement of this job as if another transaction had it locked, until [`heal`](Self::heal).
+    pub fn lock_job(&self, job: JobId) {
+        self.lock().locked.insert(job);
+    }
+
     /// Makes all verbs of workers fail until [`heal`](Self::heal), as a store does that is down.
     pub fn take_down(&self, fault: Fault) {
         for verb in Verb::OF_WORKERS {
@@ -337,6 +343,7 @@ impl Faults {
         plan.next.clear();
         plan.always.clear();
         plan.refused.clear();
+        plan.locked.clear();
         plan.bursts = None;
     }
 
@@ -397,7 +404,12 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
 
     queuert::forward_state! {
         self => self.inner, via verb;
-        except shield, unshield, renew_leases, settle_jobs, settle_in
+        except catch_up, shield, unshield, renew_leases, settle_jobs, settle_in
+    }
+
+    /// Not counted: the library does it around a verb.
+    async fn catch_up(&self, transaction: &mut Self::Transaction) -> Result<(), StateError> {
+        self.inner.catch_up(transaction).await
     }
 
     /// Not counted: the library does it around a verb.
@@ -436,7 +448,21 @@ impl<S: StateAdapter> StateAdapter for Faulty<S> {
         within: Option<&mut Self::Connection>,
         settlements: &[Settlement],
     ) -> Result<Vec<Settled>, StateError> {
-        let call = self.inner.settle_jobs(within, settlements);
+        let is_locked = |settlement: &Settlement| self.faults.lock().locked.contains(&settlement.job);
+        let locked: Vec<bool> = settlements.iter().map(is_locked).collect();
+        if !locked.contains(&true) {
+            let call = self.inner.settle_jobs(within, settlements);
+            return self.settle(settlements, call).await;
+        }
+        let free = settlements.iter().zip(&locked).filter(|(_, locked)| !**locked);
+        let free: Vec<Settlement> = free.map(|(settlement, _)| settlement.clone()).collect();
+        let call = async {
+            let mut settled = self.inner.settle_jobs(within, &free).await?.into_iter();
+            let answers = locked
+                .iter()
+                .map(|locked| if *locked { Some(Settled::Busy) } else { settled.next() });
+            Ok(answers.flatten().collect())
+        };
         self.settle(settlements, call).await
     }
 

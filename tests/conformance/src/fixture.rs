@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use queuert::JobId;
 use queuert::adapter::{AGEING_STEP, NotifyAdapter, StateAdapter};
 
@@ -77,6 +78,18 @@ pub trait StateFixture: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send {
         let _ = (connection, way);
         async { panic!("the fixture declares `ends` and does not implement `end_transaction`") }
+    }
+
+    /// The same with statements whose futures are dropped when they have been polled once, as a timeout does. Where a driver
+    /// runs them all the same, they have not run when this returns.
+    fn abandon_end(
+        &self,
+        connection: &mut <Self::State as StateAdapter>::Connection,
+        way: usize,
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            let _ = self.end_transaction(connection, way).now_or_never();
+        }
     }
 
     /// Another adapter on the store of this one, as another process has it ([`Capabilities::owners`]).

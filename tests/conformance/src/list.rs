@@ -65,6 +65,7 @@ macro_rules! state_conformance {
                 the_first_job_is_taken_whatever_it_weighs,
                 every_idle_worker_has_a_job_whatever_it_weighs,
                 the_bytes_of_all_types_count_together,
+                the_outputs_of_blockers_count_as_expected,
                 a_job_that_did_not_fit_is_as_it_was,
             }
             claim_order {

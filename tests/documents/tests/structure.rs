@@ -506,6 +506,56 @@ fn locks_notice_what_would_hang() {
     assert!(locking >= 20, "only {locking} files with locks were found");
 }
 
+/// Files outside of what ships that spawn tasks and have other locks than those of the core, and why no task is spawned under
+/// one of them.
+const APART: [(&str, &str); 2] = [
+    (
+        "examples/patterns/src/bin/staged.rs",
+        "an example has nothing of `__task`, which is not public; its lock is held in functions that spawn nothing",
+    ),
+    (
+        "tests/observability/tests/tracing.rs",
+        "a lock of the process keeps its tests apart while they spawn; no task takes it",
+    ),
+];
+
+/// The rest of the workspace: cases, tests, examples and benchmarks, and the tests inside of what ships. They may spawn, and they
+/// may lock; but what spawns tasks has no locks that do not notice it.
+#[test]
+fn whatever_spawns_tasks_has_locks_that_notice_it() {
+    let mut open: Vec<PathBuf> = ["queuert", "adapters", "tests", "examples", "benches"]
+        .map(|folder| top().join(folder))
+        .into();
+    let (mut files, mut spawning) = (0, 0);
+    let mut apart: BTreeSet<&str> = APART.iter().map(|(path, _)| *path).collect();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            if !path.ends_with("target") {
+                open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+            continue;
+        }
+        // This file speaks of all of them.
+        if path.extension().is_none_or(|extension| extension != "rs") || path.ends_with(file!()) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        files += 1;
+        let name = path.strip_prefix(top()).unwrap().to_str().unwrap();
+        if path.ends_with("queuert/src/__task.rs") || apart.remove(name) {
+            continue;
+        }
+        let (spawns, locks) = (wild_spawns(&text), wild_locks(&text));
+        spawning += usize::from(!spawns.is_empty());
+        assert!(
+            spawns.is_empty() || locks.is_empty(),
+            "{name}: {spawns:?} beside {locks:?}; use `Lock` of `queuert::__task`, or say in `APART` why that is safe"
+        );
+    }
+    assert!(apart.is_empty(), "not there any more: {apart:?}");
+    assert!(files > 500 && spawning > 50, "{spawning} of {files} files spawn");
+}
+
 #[test]
 fn no_sample_of_the_reference_is_ignored() {
     for (path, text) in sources() {

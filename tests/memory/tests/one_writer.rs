@@ -57,7 +57,7 @@ impl StateAdapter for OneWriter {
 
     queuert::forward_state! {
         self => self.store;
-        except begin, commit, rollback, has_ended, settle_in, create_chains, claim_jobs, renew_leases, settle_jobs,
+        except begin, commit, rollback, has_ended, catch_up, settle_in, create_chains, claim_jobs, renew_leases, settle_jobs,
             reap_leases, trigger_jobs, cancel_chains, retry_chains, delete_chains
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
@@ -17,6 +17,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1 as trace;
+use queuert::__task::{Lock, LockGuard};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -87,7 +88,7 @@ pub enum Manner {
 /// A running receiver. It ends with the runtime.
 #[derive(Clone)]
 pub struct Receiver {
-    received: Arc<Mutex<Received>>,
+    received: Arc<Lock<Received>>,
     changed: Arc<watch::Sender<u64>>,
     manner: Manner,
     address: SocketAddr,
@@ -152,8 +153,8 @@ impl Receiver {
         }
     }
 
-    fn received(&self) -> MutexGuard<'_, Received> {
-        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+    fn received(&self) -> LockGuard<'_, Received> {
+        self.received.lock()
     }
 
     async fn take(&self, take: impl FnOnce(&mut Received)) -> Result<(), Status> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use queuert::memory::{Attempt, MemoryState};
 use queuert::middleware::{LogAttempts, TraceAttempts};
 use queuert::{Client, JobStatus, JobTypes};
-use queuert_conformance::{Fault, Faulty};
+use queuert_conformance::{Fault, Faulty, Verb};
 use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -295,6 +295,54 @@ async fn an_outage_is_told_once_per_cause() {
         .filter_map(|line| line.fields.get("lines_left_out")?.parse::<usize>().ok())
         .sum();
     assert_eq!(left_out + warnings, failed, "every failure is a line or counted in one");
+}
+
+/// What an outage does to attempts with transactions of their own is one line for all of them; a failure of a processor has its
+/// line each time.
+#[tokio::test(start_paused = true)]
+async fn attempts_that_the_store_fails_are_told_once_per_cause() {
+    const JOBS: usize = 500;
+    const OWN: usize = 20;
+    let (capture, _guard) = Capture::install(LevelFilter::INFO);
+    let store = Faulty::new(MemoryState::new());
+    let faults = store.faults().clone();
+    let client = Client::new(store);
+    let jobs = (0..JOBS + OWN).map(|number| Work {
+        fails: u32::from(number >= JOBS),
+    });
+    let chains = client.start_many(jobs).await.unwrap();
+    faults.fail_next(Verb::Begin, JOBS, Fault::Before);
+    let process = |job: queuert::Attempt<Work, Faulty<MemoryState>>| async move {
+        if job.number() > 1 {
+            return job.finish(());
+        }
+        if job.fails > 0 {
+            return Err("the card was refused".into());
+        }
+        job.begin().await?.finish(()).await
+    };
+    let workers = client
+        .worker()
+        .process(process)
+        .concurrency(JOBS)
+        .start()
+        .await
+        .unwrap();
+    for chain in &chains {
+        client.wait(chain).await.unwrap();
+    }
+    workers.stop().await;
+    let mut lines = capture.lines();
+    lines.retain(|line| line.target == "queuert");
+    let failed = |text: &str| {
+        let failed = lines.iter().filter(|line| line.fields["message"] == "attempt failed");
+        failed.filter(|line| line.fields["error"].contains(text)).count()
+    };
+    assert_eq!((failed("made to fail"), failed("the card was refused")), (1, OWN));
+    let left_out = lines
+        .iter()
+        .filter_map(|line| line.fields.get("lines_left_out")?.parse::<usize>().ok());
+    assert_eq!(left_out.sum::<usize>(), JOBS - 1, "the others are counted");
 }
 
 /// A line that is dead.

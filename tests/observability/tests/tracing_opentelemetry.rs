@@ -1,4 +1,5 @@
-//! `tracing-opentelemetry` next to `queuert-otel`: the spans of processors belong to the trace of their chain.
+//! `tracing-opentelemetry` next to `queuert-otel`: the spans of processors belong to the trace of their chain. Without it,
+//! each attempt is a trace of its own.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -7,7 +8,7 @@ use opentelemetry::trace::{SpanId, TracerProvider};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SimpleSpanProcessor, SpanData};
 use queuert::memory::{Attempt, MemoryState};
-use queuert::{Client, JobTypes};
+use queuert::{Client, Event, JobType as _, JobTypes};
 use queuert_otel::{Committed, Otel};
 use serde::{Deserialize, Serialize};
 use tracing::Instrument;
@@ -108,4 +109,46 @@ async fn the_span_for_log_lines_can_be_left_out_of_the_traces() {
         .find(|span| span.span_context.span_id() == own.parent_span_id)
         .expect("the span of the adapter is around it");
     assert_eq!(own.span_context.trace_id(), process.span_context.trace_id());
+}
+
+fn attribute(span: &SpanData, key: &str) -> String {
+    let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == key);
+    let names: Vec<_> = span.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
+    found
+        .unwrap_or_else(|| panic!("{key} in {names:?}"))
+        .value
+        .as_str()
+        .into_owned()
+}
+
+#[tokio::test]
+async fn without_the_adapter_an_attempt_is_a_trace_that_says_which_job_it_was_and_how_it_ended() {
+    let world = World::new(Targets::new().with_default(LevelFilter::INFO));
+    let client = Client::new(MemoryState::new());
+    let mut events = client.events();
+    let spans = world.run(&client).await;
+    assert_eq!(spans.len(), 2, "{spans:?}");
+    let (own, attempt) = (named(&spans, "charge the card"), named(&spans, "attempt"));
+    assert_eq!(attempt.parent_span_id, SpanId::INVALID);
+    assert_eq!(own.parent_span_id, attempt.span_context.span_id());
+    let chain = std::iter::from_fn(|| events.try_next()).find_map(|event| match event {
+        Event::ChainCreated { chain, .. } => Some(chain),
+        _ => None,
+    });
+    let chain = chain.expect("the chain was created");
+    assert_eq!(attribute(attempt, "chain_id"), chain.to_string());
+    assert_eq!(attribute(attempt, "job_id"), chain.first_job().to_string());
+    assert_eq!(attribute(attempt, "job_type"), Work::NAME);
+    assert_eq!(attribute(attempt, "outcome"), "finished");
+}
+
+#[tokio::test]
+async fn without_the_adapter_nothing_but_the_spans_of_processors_is_exported_if_the_library_is_left_out() {
+    let exported = Targets::new()
+        .with_default(LevelFilter::INFO)
+        .with_target("queuert", LevelFilter::OFF);
+    let world = World::new(exported);
+    let spans = world.run(&Client::new(MemoryState::new())).await;
+    assert_eq!(spans.len(), 1, "{spans:?}");
+    assert_eq!(named(&spans, "charge the card").parent_span_id, SpanId::INVALID);
 }

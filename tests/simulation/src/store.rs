@@ -80,7 +80,7 @@ impl StateAdapter for Simulated {
     // What is left: upkeep and the depth of queues, which the model does not know.
     queuert::forward_state! {
         self => self.0.memory();
-        except begin, commit, rollback, savepoint, release_savepoint, rollback_to_savepoint, has_ended, shield, unshield,
+        except begin, commit, rollback, savepoint, release_savepoint, rollback_to_savepoint, has_ended, catch_up, shield, unshield,
             undo_shielded, create_chains, claim_jobs, claimed_jobs, renew_leases, settle_jobs, settle_in, reap_leases,
             hold_lease, lock_chain, trigger_jobs, cancel_chains, retry_chains, delete_chains, get_jobs, get_chains,
             list_jobs, list_chains, list_blockers, watermark

@@ -204,11 +204,16 @@ impl Watch {
                     Ok(())
                 }
                 Ok(()) => Ok(()),
-                Err(_) => match Self::open(&shared.state).await {
+                Err(lost) => match Self::open(&shared.state).await {
                     // The new connection sees changes from now on, so the subscribers look at the store after that.
                     Ok(again) => {
                         self = again;
-                        shared.lock().subscribers.resync();
+                        let listeners = shared.lock();
+                        if !failing {
+                            // The failure is over, but notices may have been lost.
+                            listeners.subscribers.fail(&lost.to_string().into());
+                        }
+                        listeners.subscribers.resync();
                         Ok(())
                     }
                     Err(error) => Err(error),

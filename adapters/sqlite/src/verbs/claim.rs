@@ -116,6 +116,9 @@ impl ClaimRound<'_> {
         let admitted = |found: &Row<'_>| {
             let job = row::claimed(found, *now, lease)?;
             *bytes_read = bytes_read.saturating_add(job.job.input.as_str().len());
+            if job.blockers > 0 {
+                *bytes_read = bytes_read.saturating_add(claim.outputs.expected(job.job.type_name.as_str()));
+            }
             *full = !claim.admits(*jobs_read, *bytes_read);
             *jobs_read += 1;
             Ok((!*full).then_some(job))

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
+use queuert::__task::Lock;
 use queuert::adapter::{BoxFuture, NewChain, RenewLease, Renewal, Settled, Settlement};
 use queuert::{JobId, StateError};
 use tokio::sync::oneshot;
@@ -125,6 +126,38 @@ impl Request {
         {
             let _ = reply.send(Ok(vec![Renewal::Busy; renewals.len()]));
         }
+    }
+}
+
+/// Leases to extend that were answered with [`Renewal::Busy`] while another transaction had the write lock. The next commit
+/// of this handle extends them, before other processes find them expired.
+#[derive(Debug, Default)]
+pub(crate) struct PostponedRenewals(Lock<Vec<RenewLease>>);
+
+impl PostponedRenewals {
+    /// Adds renewals, which replace those of the same jobs.
+    pub(crate) fn add(&self, renewals: Vec<RenewLease>) {
+        let mut postponed = self.0.lock();
+        postponed.retain(|earlier| renewals.iter().all(|renewal| renewal.job != earlier.job));
+        postponed.extend(renewals);
+    }
+
+    /// The renewals, which stay postponed.
+    pub(crate) fn all(&self) -> Vec<RenewLease> {
+        self.0.lock().clone()
+    }
+
+    /// Takes the renewals out.
+    pub(crate) fn take(&self) -> Vec<RenewLease> {
+        std::mem::take(&mut *self.0.lock())
+    }
+
+    /// Removes renewals that were committed.
+    pub(crate) fn committed(&self, renewals: &[RenewLease]) {
+        let same = |one: &RenewLease, other: &RenewLease| one.job == other.job && one.fence == other.fence;
+        self.0
+            .lock()
+            .retain(|postponed| !renewals.iter().any(|renewal| same(renewal, postponed)));
     }
 }
 

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queuert::adapter::RenewLease;
 use queuert::{StateError, StateErrorKind};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteTransactionManager};
 use sqlx::{Connection as _, SqlSafeStr, SqliteConnection};
@@ -75,9 +74,6 @@ pub(crate) struct Writer {
     lock_timeout: Duration,
     queue: mpsc::UnboundedReceiver<(Request, Instant)>,
     waiting: VecDeque<Waiting>,
-    /// Renewals that were answered with [`Renewal::Busy`](queuert::adapter::Renewal::Busy) while another transaction had the
-    /// lock. The leases are extended first when the lock is free again, before a reaper finds them expired.
-    postponed: Vec<RenewLease>,
 }
 
 /// Waits before the lock is tried again, each time for longer.
@@ -106,15 +102,15 @@ impl Writer {
             lock_timeout: options.lock_timeout,
             queue,
             waiting: VecDeque::new(),
-            postponed: Vec::new(),
         }
     }
 
     /// Ends when the last handle is dropped, or the store is closed.
     pub(crate) async fn run(mut self) {
         loop {
-            if !self.postponed.is_empty() {
-                let request = Request::Renew(std::mem::take(&mut self.postponed), None);
+            let postponed = self.store.postponed.take();
+            if !postponed.is_empty() {
+                let request = Request::Renew(postponed, None);
                 let since = Instant::now();
                 self.waiting.push_front(Waiting { request, since });
             }
@@ -161,11 +157,7 @@ impl Writer {
         for mut waiting in std::mem::take(&mut self.waiting) {
             waiting.request.postpone();
             match waiting.request {
-                Request::Renew(renewals, _) => {
-                    let is_repeated = |earlier: &RenewLease| renewals.iter().any(|renewal| renewal.job == earlier.job);
-                    self.postponed.retain(|earlier| !is_repeated(earlier));
-                    self.postponed.extend(renewals);
-                }
+                Request::Renew(renewals, _) => self.store.postponed.add(renewals),
                 request => self.waiting.push_back(Waiting { request, ..waiting }),
             }
         }

@@ -104,35 +104,32 @@ impl WriterQueue {
     /// not at all.
     pub(crate) async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, StateError> {
         let (reply, answer) = oneshot::channel();
-        let Some(sender) = self.sender() else {
-            return Err(closed());
-        };
+        let sender = self.sender()?;
         let _ = sender.send((request(reply), Instant::now()));
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// The queue of the writer of this runtime, which is started if necessary; `None` if the store is closed.
-    fn sender(&self) -> Option<Sender> {
+    /// The queue of the writer of this runtime, which is started if necessary. Fails if the store is closed.
+    fn sender(&self) -> Result<Sender, StateError> {
         let runtime = Handle::try_current();
         let (sender, requests, open) = {
             let mut writers = self.0.lock();
             if let Some(sender) = &writers.in_memory {
-                return Some(sender.clone());
+                return Ok(sender.clone());
             }
             if writers.closed {
-                return None;
+                return Err(closed());
             }
-            let Ok(runtime) = &runtime else {
-                // A future outside of any runtime: any writer will do.
-                return writers.by_runtime.values().find(|sender| !sender.is_closed()).cloned();
-            };
+            // Not the writer of another runtime: that runtime may not be driven any more, and the call would never end.
+            let runtime = runtime.as_ref().map_err(|_| no_runtime())?;
             if let Some(sender) = writers.by_runtime.get(&runtime.id())
                 && !sender.is_closed()
             {
-                return Some(sender.clone());
+                return Ok(sender.clone());
             }
             writers.by_runtime.retain(|_, sender| !sender.is_closed());
-            let open = self.0.options.as_ref()?.store.connections.admit()?;
+            let options = self.0.options.as_ref().ok_or_else(closed)?;
+            let open = options.store.connections.admit().ok_or_else(closed)?;
             let (sender, requests) = mpsc::unbounded_channel();
             writers.by_runtime.insert(runtime.id(), sender.clone());
             (sender, requests, open)
@@ -141,7 +138,7 @@ impl WriterQueue {
             // Not under the lock: a runtime that is ending drops the task here.
             spawn_on(&runtime, Writer::new(options, open, None, None, requests).run());
         }
-        Some(sender)
+        Ok(sender)
     }
 
     /// Whether other runtimes than this one use the store.
@@ -192,6 +189,15 @@ impl Shared {
     fn lock(&self) -> LockGuard<'_, Writers> {
         self.writers.lock()
     }
+}
+
+/// The error of a call that is polled outside of any runtime.
+pub(crate) fn no_runtime() -> StateError {
+    StateError::new(
+        StateErrorKind::Misconfigured,
+        "the store was called outside of a Tokio runtime, where no task can write for it; call it inside one, for example in \
+         `runtime.block_on(..)`",
+    )
 }
 
 fn closed() -> StateError {

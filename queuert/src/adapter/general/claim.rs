@@ -40,6 +40,9 @@ pub(super) async fn claim<R: Records>(work: &mut Work<'_, R>, claim: &ClaimJobs)
             continue;
         };
         bytes = bytes.saturating_add(stored.job.input.as_str().len());
+        if !stored.blockers.is_empty() {
+            bytes = bytes.saturating_add(claim.outputs.expected(stored.job.type_name.as_str()));
+        }
         if !claim.admits(jobs.len(), bytes) {
             next_due = Some(Duration::ZERO);
             break;

@@ -14,8 +14,8 @@ use self::work::Work;
 use super::records::Records;
 use super::rules::reap::{ReapLeases, ReapedJob};
 use super::state::{
-    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, Refusal, RenewLease,
-    Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample, Refusal,
+    RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use crate::chain::ChainRecord;
 use crate::error::StateError;
@@ -251,5 +251,9 @@ impl<R: Records> StateAdapter for General<R> {
 
     async fn watermark(&self) -> Result<Timestamp, StateError> {
         self.records.watermark().await
+    }
+
+    async fn sample_queues(&self, sample: &SampleQueues) -> Result<Vec<QueueSample>, StateError> {
+        query::sample_queues(&self.records, sample).await
     }
 }

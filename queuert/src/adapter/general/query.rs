@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use super::work::Chains;
 use crate::adapter::records::{Find, Records, StoredJob};
 use crate::adapter::rules::{ChainFilter, JobFilter};
-use crate::adapter::state::{ChainQuery, ClaimedJob, JobQuery};
+use crate::adapter::state::{ChainQuery, ClaimedJob, JobQuery, QueueSample, SampleQueues, rank};
 use crate::chain::ChainRecord;
 use crate::error::StateError;
 use crate::id::{ChainId, Fence, JobId};
-use crate::job::{JobRecord, JobStatus};
+use crate::job::{JobRecord, JobStatus, TypeName};
+use crate::time::Timestamp;
 
 pub(super) async fn get_jobs<R: Records>(
     records: &R,
@@ -102,4 +103,28 @@ pub(super) async fn list_chains<R: Records>(
         .into_iter()
         .filter_map(|first| chains.record(first.job.chain_id))
         .collect())
+}
+
+pub(super) async fn sample_queues<R: Records>(
+    records: &R,
+    sample: &SampleQueues,
+) -> Result<Vec<QueueSample>, StateError> {
+    let now = records.now(None).await?;
+    let mut ready = records.read(None, Find::Status(JobStatus::Pending)).await?;
+    ready.retain(|stored| stored.job.scheduled_at <= now);
+    let step = records.ageing_step();
+    ready.sort_by_cached_key(|stored| (rank(stored.ranked_at, stored.job.priority, step), stored.job.id));
+    let of_type = |name: &TypeName| {
+        let jobs = ready.iter().filter(|stored| stored.job.type_name == *name);
+        let times: Vec<Timestamp> = jobs.map(|stored| stored.job.scheduled_at).take(sample.limit).collect();
+        QueueSample {
+            type_name: name.clone(),
+            ready: times.len(),
+            oldest: times
+                .iter()
+                .min()
+                .map(|earliest| now.saturating_duration_since(*earliest)),
+        }
+    };
+    Ok(sample.types.iter().map(of_type).collect())
 }

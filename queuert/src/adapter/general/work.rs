@@ -35,7 +35,7 @@ pub(super) enum Lock {
 
 impl<'a, R: Records> Work<'a, R> {
     pub(super) async fn new(records: &'a R, connection: &'a mut R::Connection) -> Result<Self, StateError> {
-        let now = records.now(connection).await?;
+        let now = records.now(Some(connection)).await?;
         Ok(Self {
             records,
             connection,
@@ -56,7 +56,7 @@ impl<'a, R: Records> Work<'a, R> {
             return Ok(Lock::Busy);
         }
         self.held.extend(keys);
-        self.now = self.records.now(self.connection).await?;
+        self.now = self.records.now(Some(self.connection)).await?;
         Ok(Lock::New)
     }
 

@@ -1,5 +1,7 @@
 //! What is claimed, in which order, and for how long.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::chain::ChainRecord;
@@ -35,6 +37,8 @@ pub struct ClaimJobs {
     /// How many bytes the inputs of all jobs together may have, beyond the first [`at_least`](Self::at_least) jobs. By
     /// default any number.
     pub bytes: usize,
+    /// What the outputs of the blockers of a job count for, besides its input.
+    pub outputs: BlockerOutputs,
     /// The worker that claims.
     pub worker: WorkerId,
     /// The fence of all jobs of this claim; never used before.
@@ -49,6 +53,7 @@ impl ClaimJobs {
             limit,
             at_least: 1,
             bytes: usize::MAX,
+            outputs: BlockerOutputs::default(),
             worker,
             fence,
         }
@@ -61,7 +66,15 @@ impl ClaimJobs {
         self
     }
 
-    /// Whether the claim may take one more job after `taken` others, with which their inputs have `bytes` bytes together.
+    /// Counts the outputs of the blockers of a job as well, as many bytes as the worker expects of them.
+    #[must_use]
+    pub fn expecting(mut self, outputs: BlockerOutputs) -> Self {
+        self.outputs = outputs;
+        self
+    }
+
+    /// Whether the claim may take one more job after `taken` others, with which they have `bytes` bytes together: those of
+    /// their inputs, and for each job with blockers what [`outputs`](Self::outputs) says.
     pub fn admits(&self, taken: usize, bytes: usize) -> bool {
         taken < self.at_least.max(1) || bytes <= self.bytes
     }
@@ -69,6 +82,39 @@ impl ClaimJobs {
     /// Whether the claim admits any job up to its limit, so that a store need not look at their inputs.
     pub fn admits_all(&self) -> bool {
         self.bytes == usize::MAX || self.limit <= self.at_least.max(1)
+    }
+}
+
+/// How many bytes the outputs of the blockers of one job have, as far as a worker knows: a store counts them without reading
+/// them. By default none.
+#[derive(Clone, Debug, Default)]
+pub struct BlockerOutputs {
+    known: Arc<BTreeMap<TypeName, usize>>,
+    unknown: usize,
+}
+
+impl BlockerOutputs {
+    /// No type is known. A job with blockers counts for so many bytes until its type is.
+    pub fn unknown(bytes: usize) -> Self {
+        Self {
+            known: Arc::default(),
+            unknown: bytes,
+        }
+    }
+
+    /// Notes that the blockers of one job of this type had so many bytes. A larger number counts at once, a smaller one
+    /// gradually.
+    pub fn note(&mut self, type_name: &TypeName, bytes: usize) {
+        let before = self.known.get(type_name).copied();
+        let after = before.map_or(bytes, |before| bytes.max(before - before / 8));
+        if before != Some(after) {
+            Arc::make_mut(&mut self.known).insert(type_name.clone(), after);
+        }
+    }
+
+    /// How many bytes a job of this type counts for, besides its input, if it has blockers.
+    pub fn expected(&self, type_name: &str) -> usize {
+        self.known.get(type_name).copied().unwrap_or(self.unknown)
     }
 }
 

@@ -7,7 +7,7 @@ mod query;
 mod settle;
 mod upkeep;
 
-pub use claim::{AGEING_STEP, ClaimJobs, ClaimType, Claimed, ClaimedJob, RenewLease, Renewal, rank};
+pub use claim::{AGEING_STEP, BlockerOutputs, ClaimJobs, ClaimType, Claimed, ClaimedJob, RenewLease, Renewal, rank};
 pub use create::{CreatedChain, HandOver, NewChain, NewJob};
 pub use operate::{DeleteChains, Refusal, StoppedChain};
 pub use query::{ChainQuery, JobQuery, JobSort, Order, Position};
@@ -146,6 +146,15 @@ pub trait StateAdapter: Send + Sync + 'static {
     fn has_ended(&self, transaction: &Self::Transaction) -> bool {
         let _ = transaction;
         false
+    }
+
+    /// Waits until the store has run every statement that the caller has sent on the connection, also one whose future the
+    /// caller has dropped, so that [`has_ended`](Self::has_ended) knows what came of them. The library calls it before a verb,
+    /// a savepoint or a commit, if the caller has used the connection since the last call. A store that need not implement
+    /// `has_ended`, or whose drivers run nothing of a dropped statement, need not implement it.
+    fn catch_up(&self, transaction: &mut Self::Transaction) -> impl Future<Output = Result<(), StateError>> + Send {
+        let _ = transaction;
+        async { Ok(()) }
     }
 
     /// Begins a stretch on a connection whose transaction the caller commits without this library: what is written until

@@ -134,7 +134,11 @@ impl<S: StateAdapter> Drop for ClaimedAttempt<S> {
 
 /// The size of a claimed job's payloads: its input, and the outputs of the chains that it waited for.
 pub(crate) fn payload_bytes(job: &JobRecord, blockers: &[ChainRecord]) -> usize {
-    let outputs = blockers.iter().filter_map(|chain| chain.output.as_ref());
-    let outputs: usize = outputs.map(|output| output.as_str().len()).sum();
-    job.input.as_str().len() + outputs
+    job.input.as_str().len() + output_bytes(blockers)
+}
+
+/// The size of the outputs of chains.
+pub(crate) fn output_bytes(chains: &[ChainRecord]) -> usize {
+    let outputs = chains.iter().filter_map(|chain| chain.output.as_ref());
+    outputs.map(|output| output.as_str().len()).sum()
 }

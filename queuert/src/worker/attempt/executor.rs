@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::adapter::StateAdapter;
 use crate::client::report;
-use crate::error::{Error, JobError, StateErrorKind};
+use crate::error::{Error, JobError, StateError, StateErrorKind};
 use crate::event::AttemptOutcome;
 use crate::worker::attempt::attempts::Attempts;
 use crate::worker::attempt::claim_next;
@@ -172,7 +172,7 @@ fn report_dropped_transaction<S: StateAdapter>(attempt: &ClaimedAttempt<S>, end:
 /// Commits the transaction in which the processor has completed its job.
 async fn commit<S: StateAdapter>(context: &Context<S>, written: WrittenTransaction<S>) -> CommitAnswer {
     let (transaction, _open) = written.into_parts();
-    let (inner, effects, usable) = transaction.into_parts();
+    let (inner, effects, usable) = transaction.into_parts().await;
     let state = context.client.state();
     if let Err(unusable) = usable {
         // The write of the failure would otherwise meet the locks of the transaction before its rollback.
@@ -187,9 +187,10 @@ async fn commit<S: StateAdapter>(context: &Context<S>, written: WrittenTransacti
         Err(error) => error,
     };
     let message = format!("the transaction could not be committed: {}", report(&error));
+    let failure = JobError::from(StateError::new(error.kind(), message));
     if error.kind() == StateErrorKind::TransactionEnded {
         // The transaction had ended before, so this call has not committed it.
-        return CommitAnswer::RolledBack(message.into());
+        return CommitAnswer::RolledBack(failure);
     }
-    CommitAnswer::Unknown(message.into(), effects)
+    CommitAnswer::Unknown(failure, effects)
 }

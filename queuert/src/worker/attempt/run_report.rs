@@ -38,7 +38,7 @@ impl RunReport {
         };
         let hub = attempt.client().hub();
         // It ends before the adapter's span, in which it was made.
-        log.end(|| match outcome {
+        log.end(outcome, || match outcome {
             AttemptOutcome::Finished | AttemptOutcome::Continued { .. } | AttemptOutcome::Snoozed => {
                 hub.emit_often(ended);
             }

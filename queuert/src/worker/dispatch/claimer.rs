@@ -1,5 +1,6 @@
 //! Claims jobs for the workers that are idle or about to be, as many as they want in one call, and queues them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use crate::effects::Effects;
 use crate::error::StateError;
 use crate::event::Event;
 use crate::id::Fence;
+use crate::job::TypeName;
 use crate::worker::attempt::attempts::Attempts;
-use crate::worker::attempt::claimed::{STEPS_IN_A_ROW, payload_bytes};
+use crate::worker::attempt::claimed::{STEPS_IN_A_ROW, output_bytes, payload_bytes};
 use crate::worker::attempt::recover::recover_claim;
 use crate::worker::attempt::settler::{give_back, queue};
 use crate::worker::contained::contained;
@@ -41,21 +43,43 @@ pub(crate) async fn claim_loop<S: StateAdapter>(dispatch: Arc<Dispatch<S>>) {
 
 /// Claims up to `limit` jobs within the bounds, and records the success or failure.
 pub(crate) async fn claim<S: StateAdapter>(
-    context: &Context<S>,
+    dispatch: &Dispatch<S>,
     limit: usize,
     bounds: ClaimBounds,
     fence: Fence,
 ) -> Result<Claimed, StateError> {
+    let context = &*dispatch.attempts.context;
     let types = context.types.iter();
     let types = types.map(|(name, job_type)| ClaimType {
         name: name.clone(),
         lease: job_type.lease.duration,
     });
     let claim = ClaimJobs::new(types.collect(), limit, context.worker.clone(), fence);
-    let claim = claim.within_bytes(bounds.at_least, bounds.bytes);
+    let claim = claim
+        .within_bytes(bounds.at_least, bounds.bytes)
+        .expecting(dispatch.outputs.lock().clone());
     let result = contained(context.client.state().claim_jobs(&claim)).await;
     context.health.record("claim", &result);
+    if let Ok(claimed) = &result {
+        note_outputs(dispatch, &claimed.jobs);
+    }
     result
+}
+
+/// Notes the size of the outputs that these jobs have waited for: the largest of each type.
+fn note_outputs<S: StateAdapter>(dispatch: &Dispatch<S>, jobs: &[ClaimedJob]) {
+    let mut largest: BTreeMap<&TypeName, usize> = BTreeMap::new();
+    for claimed in jobs.iter().filter(|claimed| !claimed.blockers.is_empty()) {
+        let bytes = output_bytes(&claimed.blockers);
+        let of_type = largest.entry(&claimed.job.type_name).or_default();
+        *of_type = bytes.max(*of_type);
+    }
+    if !largest.is_empty() {
+        let mut outputs = dispatch.outputs.lock();
+        for (type_name, bytes) in largest {
+            outputs.note(type_name, bytes);
+        }
+    }
 }
 
 /// Makes another set of workers look for jobs of every type once. The last hint that this set received may not have led to a
@@ -106,7 +130,7 @@ async fn claim_until_stopped<S: StateAdapter>(dispatch: &Dispatch<S>) {
         // Before the claim: a notice that arrives during the claim must find that this set wants jobs.
         context.demand.set(wanted);
         let (claimed_at, fence) = (Instant::now(), context.client.entropy().fence());
-        let mut claim = Box::pin(claim(context, wanted, dispatch.queue.bounds(), fence));
+        let mut claim = Box::pin(claim(dispatch, wanted, dispatch.queue.bounds(), fence));
         let claimed = tokio::select! {
             biased;
             claimed = &mut claim => claimed,
@@ -292,7 +316,7 @@ mod tests {
         let dispatch = Dispatch::new(worker.build().unwrap());
         let (attempts, in_flight) = (&dispatch.attempts, &dispatch.attempts.in_flight);
         let fence = client.entropy().fence();
-        let claimed = claim(&attempts.context, 4, ClaimBounds::NONE, fence).await.unwrap();
+        let claimed = claim(&dispatch, 4, ClaimBounds::NONE, fence).await.unwrap();
         let mut claimed = attempts.take_charge(claimed.jobs, Instant::now(), 1);
         give_back(attempts, claimed.pop().unwrap(), None);
         let ends = claimed.pop().unwrap();

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::adapter::StateAdapter;
+use crate::__task::Lock;
+use crate::adapter::{BlockerOutputs, StateAdapter};
 use crate::worker::attempt::attempts::Attempts;
 use crate::worker::attempt::claimed::ClaimedAttempt;
 use crate::worker::attempt::dispatcher::Dispatcher;
 use crate::worker::context::Context;
 use crate::worker::dispatch::local_queue::{LocalQueue, PayloadSize};
+use crate::worker::dispatch::prefetch::BYTES_AHEAD;
 
 /// The claimed jobs of one set of workers: those that wait, and those that run.
 pub(crate) struct Dispatch<S: StateAdapter> {
     pub(crate) attempts: Arc<Attempts<S>>,
     pub(crate) queue: Arc<LocalQueue<ClaimedAttempt<S>>>,
+    /// How large the outputs were that jobs of each type had waited for. Written and read by the claimer.
+    pub(crate) outputs: Lock<BlockerOutputs>,
 }
 
 impl<S: StateAdapter> Dispatch<S> {
@@ -22,6 +26,8 @@ impl<S: StateAdapter> Dispatch<S> {
         Self {
             attempts: Arc::new(Attempts::new(Arc::new(context), dispatcher)),
             queue,
+            // More than may wait: until the first jobs of a type show how large they are, workers get one each.
+            outputs: Lock::new(BlockerOutputs::unknown(BYTES_AHEAD)),
         }
     }
 }

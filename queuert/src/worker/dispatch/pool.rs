@@ -233,7 +233,7 @@ mod tests {
         let dispatch = Dispatch::new(worker.build().unwrap());
         let attempts = &dispatch.attempts;
         let fence = client.entropy().fence();
-        let claimed = claim(&attempts.context, 2, ClaimBounds::NONE, fence).await.unwrap();
+        let claimed = claim(&dispatch, 2, ClaimBounds::NONE, fence).await.unwrap();
         let mut claimed = attempts.take_charge(claimed.jobs, Instant::now(), 1);
         give_back(attempts, claimed.pop().unwrap(), None);
         settler::queue(attempts, claimed);

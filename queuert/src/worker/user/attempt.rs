@@ -109,8 +109,8 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         self.shared.record.attempt
     }
 
-    /// Whether the job is dead if this attempt fails: no attempt is left, by what the starter chose or by the retry policy of
-    /// its type. An attempt that is snoozed or given back is not spent, so there may be another one all the same.
+    /// Whether the job is dead if this attempt fails: no attempt is left, by the number that the starter chose or by the retry
+    /// policy of its type. An attempt that is snoozed or given back is not spent, so there may be another one all the same.
     pub fn is_last_attempt(&self) -> bool {
         self.shared.is_last_attempt()
     }
@@ -227,7 +227,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     /// # Errors
     ///
     /// [`Error::LeaseLost`] if the job is known to be lost, [`Error::TransactionOpen`] while the attempt has another
-    /// transaction, [`Error::State`], or what a middleware returned.
+    /// transaction, [`Error::State`], or the error of a middleware.
     ///
     /// # Cancel safety
     ///
@@ -262,8 +262,8 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     /// # Errors
     ///
     /// The error of `work`; [`Error::LeaseLost`]; [`Error::TransactionOpen`] while the attempt has another transaction;
-    /// [`Error::TransactionUnusable`] if a request in this one was dropped or failed, or it has ended; [`Error::State`]; what
-    /// a middleware returned. Nothing is committed.
+    /// [`Error::TransactionUnusable`] if a request in this one was dropped or failed, or it has ended; [`Error::State`];
+    /// the error of a middleware. Nothing is committed.
     ///
     /// # Cancel safety
     ///
@@ -282,11 +282,11 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
             .hooks
             .closing(&self.shared.info, &mut transaction)
             .await?;
-        transaction.check()?;
+        transaction.check().await?;
         let held = self
             .client()
             .state()
-            .hold_lease(&mut transaction, self.id(), self.shared.fence)
+            .hold_lease(transaction.opened(), self.id(), self.shared.fence)
             .await;
         let held = transaction.end_change(held.map_err(Error::State))?;
         if let Err(reason) = held {

@@ -19,7 +19,7 @@ use crate::worker::user::shared::SharedAttempt;
 
 /// Wraps attempts. The first one given is the outermost.
 ///
-/// A middleware sees the outcome of what it wraps and can add typed values that processors read. It cannot strand a
+/// A middleware sees the outcome of the layers inside it and can add typed values that processors read. It cannot lose a
 /// job: a [`Completion`](crate::Completion) comes only from the inner layers, so one that returns an error, panics or
 /// never calls `next` gives a counted failure.
 ///

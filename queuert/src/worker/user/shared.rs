@@ -143,7 +143,7 @@ impl<S: StateAdapter> SharedAttempt<S> {
             lease: self.lease.duration,
         };
         let state = self.client().state();
-        let renewed = state.renew_leases(Some(&mut *transaction), &[renewal]).await;
+        let renewed = state.renew_leases(Some(transaction.opened()), &[renewal]).await;
         let renewed = transaction.end_change(renewed.map_err(Error::State))?;
         Ok(match renewed.first() {
             Some(Renewal::Renewed(until)) => Some((now, *until)),

@@ -113,7 +113,7 @@ impl<J: JobType, S: StateAdapter> AttemptTransaction<J, S> {
 
     async fn settle(mut self, outcome: Outcome, kind: CompletionKind, span: Option<HeldSpan>) -> JobResult<S> {
         self.shared.check()?;
-        self.transaction.check()?;
+        self.transaction.check().await?;
         let settlement = self.shared.settlement(outcome);
         let state = self.shared.client().state();
         let settled = state
@@ -171,6 +171,10 @@ impl<J: JobType, S: StateAdapter> DerefMut for AttemptTransaction<J, S> {
 }
 
 impl<J: JobType, S: StateAdapter> TransactionScope<S> for AttemptTransaction<J, S> {
+    async fn catch_up(&mut self) -> Result<(), Error> {
+        self.transaction.catch_up().await
+    }
+
     #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
     fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
         self.transaction.scope()

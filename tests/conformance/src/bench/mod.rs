@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queuert::adapter::{
-    ClaimJobs, ClaimType, Claimed, ReapLeases, ReapType, ReapedJob, RenewLease, Renewal, StateAdapter,
+    BlockerOutputs, ClaimJobs, ClaimType, Claimed, ReapLeases, ReapType, ReapedJob, RenewLease, Renewal, StateAdapter,
 };
 use queuert::{Fence, JobId, RetryPolicy, StateError, Timestamp};
 
@@ -155,6 +155,23 @@ impl<F: StateFixture> Bench<F> {
         });
         let claim = ClaimJobs::new(types.collect(), limit, identity::worker(WORKER), identity::fence());
         answer(self.state.claim_jobs(&claim.within_bytes(at_least, bytes)).await)
+    }
+
+    /// The same with what is expected of the outputs of blockers.
+    pub(crate) async fn claim_expecting(
+        &self,
+        type_name: &str,
+        at_least: usize,
+        bytes: usize,
+        outputs: &BlockerOutputs,
+    ) -> Claimed {
+        let claimed = ClaimType {
+            name: type_name.to_owned().into(),
+            lease: LONG,
+        };
+        let claim = ClaimJobs::new(vec![claimed], 10, identity::worker(WORKER), identity::fence());
+        let claim = claim.within_bytes(at_least, bytes).expecting(outputs.clone());
+        answer(self.state.claim_jobs(&claim).await)
     }
 
     /// What runs under a fence, in order of id.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queuert::adapter::Claimed;
+use queuert::adapter::{BlockerOutputs, Claimed};
 use queuert::{ChainId, JobId, Schedule};
 
 use crate::bench::{Attempt, Bench, LONG, SHORT, TICK, WORKER};
@@ -117,6 +117,31 @@ pub async fn the_bytes_of_all_types_count_together<F: StateFixture>(fixture: F) 
     let claimed = bench.claim_within(&all, 90, 1, 1_050).await;
     assert_eq!(ids(&claimed), jobs(&chains[2..12]));
     assert_eq!(claimed.next_due, Some(Duration::ZERO));
+}
+
+/// A job with blockers counts for as many bytes more as the worker expects of jobs of its type; one without counts for its
+/// input.
+pub async fn the_outputs_of_blockers_count_as_expected<F: StateFixture>(fixture: F) {
+    let bench = Bench::new(fixture).await;
+    let blocker = bench.start_completed("blocker", &text(100)).await;
+    let mut chains = Vec::new();
+    for _ in 0..6 {
+        let job = draft("mail").input(&text(10)).blocked_by(&[blocker]);
+        chains.push(bench.start_as(job).await);
+        bench.elapse(TICK).await;
+    }
+    chains.extend(start(&bench, &[10, 10]).await);
+    let mut outputs = BlockerOutputs::unknown(1_000);
+    let claimed = bench.claim_expecting("mail", 2, 500, &outputs).await;
+    assert_eq!(ids(&claimed), jobs(&chains[..2]), "it is not known how many there are");
+    assert_eq!(claimed.next_due, Some(Duration::ZERO));
+    outputs.note(&"mail".into(), 100);
+    let claimed = bench.claim_expecting("mail", 1, 330, &outputs).await;
+    assert_eq!(ids(&claimed), jobs(&chains[2..5]));
+    assert_eq!(claimed.next_due, Some(Duration::ZERO));
+    let claimed = bench.claim_expecting("mail", 1, 130, &outputs).await;
+    assert_eq!(ids(&claimed), jobs(&chains[5..]));
+    assert_eq!(claimed.next_due, None);
 }
 
 /// A job that did not fit is as it was, with its history and its place, also one that it had kept from an attempt that was

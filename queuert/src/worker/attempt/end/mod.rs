@@ -315,6 +315,7 @@ fn judge(facts: &Facts<'_>, error: &JobError) -> (Outcome, AttemptOutcome) {
     let ended = AttemptOutcome::Failed {
         error: report,
         retry_in,
+        by_store: std::panic::catch_unwind(AssertUnwindSafe(|| error.is_of_store())).unwrap_or(false),
     };
     (outcome, ended)
 }

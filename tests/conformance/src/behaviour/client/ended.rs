@@ -55,6 +55,46 @@ pub async fn nothing_is_written_in_a_transaction_that_has_ended<F: PairFixture>(
     }
 }
 
+/// The same if the caller has dropped the future of the statement that ends it, and the store has not run that yet when
+/// the library is asked.
+pub async fn nothing_is_written_behind_an_abandoned_statement_that_ends_the_transaction<F: PairFixture>(fixture: F) {
+    let client = fixture.client().await;
+    let chain = client.start(greet("Ada")).await.expect("it starts");
+    for way in ways(&fixture) {
+        for asked in ["start", "start_many", "savepoint", "in a savepoint", "finish", "commit"] {
+            let mut tx = client.begin().await.expect("a transaction opens");
+            let answer = if asked == "in a savepoint" {
+                tx.savepoint(async |tx: &mut Transaction<_>| {
+                    fixture.abandon_end(tx, way).await;
+                    Ok::<_, Error>(())
+                })
+                .await
+            } else {
+                fixture.abandon_end(&mut tx, way).await;
+                match asked {
+                    "start" => client.start(Count { number: 1 }).within(&mut tx).await.map(drop),
+                    "start_many" => {
+                        let many = client.start_many([Count { number: 2 }, Count { number: 3 }]);
+                        many.within(&mut tx).await.map(drop)
+                    }
+                    "savepoint" => tx.savepoint(async |_| Ok::<_, Error>(())).await,
+                    "finish" => match client.open::<Greet>(&chain).within(&mut tx).await {
+                        Ok(open) => open.finish("by hand".to_owned()).await,
+                        Err(error) => Err(error),
+                    },
+                    _ => Err(Error::TransactionUnusable(TransactionFault::Ended)),
+                }
+            };
+            assert_error!(answer, Error::TransactionUnusable(TransactionFault::Ended));
+            let committed = tx.commit().await;
+            assert_error!(committed, Error::TransactionUnusable(TransactionFault::Ended));
+            assert_eq!(chain_count(&client).await, 1, "way {way}, {asked}");
+        }
+    }
+    run_all(&client).await;
+    assert_eq!(client.wait(&chain).await.expect("it ended"), greeting("Ada"));
+}
+
 /// What was started before goes with the transaction, or was committed by the caller's own statement; the commit says that
 /// it has not happened.
 pub async fn the_commit_of_a_transaction_that_has_ended_is_refused<F: PairFixture>(fixture: F) {

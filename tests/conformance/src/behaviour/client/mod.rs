@@ -137,6 +137,7 @@ macro_rules! client_behaviour {
             }
             ended {
                 nothing_is_written_in_a_transaction_that_has_ended,
+                nothing_is_written_behind_an_abandoned_statement_that_ends_the_transaction,
                 the_commit_of_a_transaction_that_has_ended_is_refused,
                 no_chain_is_completed_in_a_transaction_that_has_ended,
                 a_savepoint_in_which_the_transaction_ends_fails,

@@ -1,9 +1,10 @@
 //! Waiting for a chain to end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use queuert::__task::Lock;
 use queuert::adapter::{BoxFuture, Notice, NoticeSender, NotifyAdapter, StateAdapter, Subscription, Topic};
 use queuert::memory::{InProcessNotify, NoNotify};
 use queuert::{ChainRef, Client, Error, Event, JobStatus, JobType, NotifyError, Started};
@@ -249,7 +250,7 @@ struct Odd {
     subscribing: Subscribing,
     live: Arc<AtomicUsize>,
     /// Without its sender a subscription would end.
-    kept: Mutex<Vec<NoticeSender>>,
+    kept: Lock<Vec<NoticeSender>>,
 }
 
 struct Live(Arc<AtomicUsize>);
@@ -273,7 +274,7 @@ impl NotifyAdapter for Odd {
             self.live.fetch_add(1, Ordering::SeqCst);
             let (sender, subscription) = Subscription::new(Live(Arc::clone(&self.live)));
             if let Subscribing::Counts = self.subscribing {
-                self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+                self.kept.lock().push(sender);
             }
             Ok(subscription)
         })
@@ -285,7 +286,7 @@ async fn oddly<F: PairFixture>(fixture: &F, subscribing: Subscribing) -> (Client
     let odd = Odd {
         subscribing,
         live: Arc::clone(&live),
-        kept: Mutex::default(),
+        kept: Lock::default(),
     };
     (Client::builder(fixture.state().await).notify(odd).build(), live)
 }

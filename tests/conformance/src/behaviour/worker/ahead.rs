@@ -1,9 +1,9 @@
 //! Claiming for workers whose last job is still being written down, and for those that will be free soon.
 
-use queuert::{Event, JobStatus, LeaseSettings, Started, Workers};
+use queuert::{Event, JobStatus, JobType as _, LeaseSettings, Started, Workers};
 
-use super::types::{Note, Work};
-use super::world::{Gate, Job, Log, State, World, events_until, ms, soon, start};
+use super::types::{Note, Pair, Work};
+use super::world::{Gate, Job, Log, State, World, eager, events_until, ms, soon, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
 
@@ -93,6 +93,99 @@ pub async fn a_job_that_was_claimed_ahead_and_lost_does_not_run<F: PairFixture>(
     let third = world.client.start(Work { n: 3 }).await.expect("the chain starts");
     world.output(&third).await;
     assert_eq!(log.all(), [1, 3]);
+    workers.stop().await;
+}
+
+/// While the end of its last job waits for the lock of another transaction, one worker does not keep its next job from an
+/// idle process.
+pub async fn one_worker_whose_end_waits_for_a_lock_leaves_its_next_job_to_others<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let first = world.client.start(Work { n: 1 }).await.expect("the chain starts");
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let worker = world.worker().process(move |job: Job<F, Work>| {
+        let held = held.clone();
+        async move {
+            held.pass().await;
+            job.finish(1)
+        }
+    });
+    let held_up = start(worker.concurrency(1)).await;
+    gate.arrived(1).await;
+    let (other, _) = world.other_process();
+    // Where a transaction would lock the whole store, nobody could be idle: there the lock of one job is pretended.
+    let lock = if world.fixture.capabilities().concurrent_writers {
+        let mut tx = other.begin().await.expect("a transaction opens");
+        let open = other.open::<Work>(&first).within(&mut tx).await;
+        drop(open.expect("a running chain can be locked"));
+        Some(tx)
+    } else {
+        world.faults.lock_job(first.id().first_job());
+        None
+    };
+    gate.open();
+    let second = world.client.start(Work { n: 2 }).await.expect("the chain starts");
+    world.until(&second, JobStatus::Running).await;
+    let idle = start(eager(&other).process(|job: Job<F, Work>| async move { job.finish(2) })).await;
+    assert_eq!(world.output(&second).await, 2, "the idle process has run it");
+    assert_eq!(world.latest(&second).await.attempt, 1, "going back has cost no attempt");
+    assert_eq!(world.latest(&first).await.status, JobStatus::Running);
+    if let Some(tx) = lock {
+        tx.rollback().await.expect("it rolls back");
+    }
+    world.faults.heal();
+    assert_eq!(world.output(&first).await, 1);
+    held_up.stop().await;
+    idle.stop().await;
+}
+
+/// The same of the outputs that jobs have waited for, from the first claim on, when nobody knows how large they are.
+pub async fn large_outputs_of_blockers_are_claimed_by_their_bytes<F: PairFixture>(fixture: F) {
+    const WORKERS: usize = 2;
+    const LARGE: usize = 250_000;
+    const BYTES_AHEAD: usize = 4 << 20;
+    let world = World::new(fixture).await;
+    let work = world.client.start(Work { n: 0 }).await.expect("the chain starts");
+    let blocker = world.client.start(Note { text: String::new() }).await;
+    let blocker = blocker.expect("the chain starts");
+    let light = (0..1_000).map(|_| Note { text: String::new() });
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let first = blocker.id().first_job();
+    let worker = world.worker().concurrency(WORKERS);
+    let worker = worker
+        .process(|job: Job<F, Work>| async move { job.finish(0) })
+        .process(move |job: Job<F, Note>| {
+            let bytes = if job.id() == first { LARGE } else { 0 };
+            async move { job.finish("x".repeat(bytes)) }
+        })
+        .process(move |job: Job<F, Pair>| {
+            let held = held.clone();
+            async move {
+                held.pass().await;
+                job.finish(String::new())
+            }
+        });
+    let workers = start(worker).await;
+    world.output(&work).await;
+    world.output(&blocker).await;
+    world.client.start_many(light).await.expect("the chains start");
+    let heavy = (0..30).map(|n| Pair { n }.blocked_by((&work, &blocker)));
+    let heavy = world.client.start_many(heavy).await.expect("the chains start");
+    gate.arrived(WORKERS).await;
+    // The workers hold large jobs. What else the store says that runs was claimed ahead.
+    let running = world.client.list_jobs().statuses([JobStatus::Running]).limit(100);
+    let running = running.await.expect("jobs can be listed").items;
+    let waited = running.iter().filter(|job| job.type_name.as_str() == Pair::NAME);
+    let bytes = waited.count() * LARGE;
+    assert!(
+        bytes <= BYTES_AHEAD + WORKERS * LARGE,
+        "jobs with {bytes} bytes of outputs are claimed"
+    );
+    gate.open();
+    for chain in &heavy {
+        world.output(chain).await;
+    }
     workers.stop().await;
 }
 

@@ -78,7 +78,9 @@ macro_rules! worker_behaviour {
                 one_worker_never_has_two_jobs,
                 a_job_that_was_claimed_ahead_goes_back_unspent,
                 a_job_that_was_claimed_ahead_and_lost_does_not_run,
+                one_worker_whose_end_waits_for_a_lock_leaves_its_next_job_to_others,
                 large_inputs_are_claimed_by_their_bytes,
+                large_outputs_of_blockers_are_claimed_by_their_bytes,
             }
             hand_over {
                 a_chain_goes_on_without_another_claim,

@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use queuert::__task::Lock;
 use queuert::adapter::{
     AttemptSpan, AttemptStart, Commit, CommitSpan, Creation, Delivery, ObservabilityAdapter, QueueSample, StateAdapter,
 };
@@ -115,15 +115,15 @@ pub async fn durations_are_told<F: PairFixture>(fixture: F) {
 
 /// Says that it was called, and blocks its thread until it is let go.
 struct Stuck {
-    called: Mutex<Sender<()>>,
-    go_on: Mutex<Receiver<()>>,
+    called: Lock<Sender<()>>,
+    go_on: Lock<Receiver<()>>,
 }
 
 impl ObservabilityAdapter for Stuck {
     fn event(&self, _: &Event) {
-        let lock = |mutex: &Mutex<Sender<()>>| mutex.lock().unwrap_or_else(PoisonError::into_inner).send(());
+        let lock = |mutex: &Lock<Sender<()>>| mutex.lock().send(());
         let _ = lock(&self.called);
-        let _ = self.go_on.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let _ = self.go_on.lock().recv();
     }
 }
 
@@ -133,8 +133,8 @@ pub async fn an_observer_that_blocks_disturbs_nobody<F: PairFixture>(fixture: F)
     let (called, calls) = channel();
     let (go_on, blocked) = channel();
     let stuck = Stuck {
-        called: Mutex::new(called),
-        go_on: Mutex::new(blocked),
+        called: Lock::new(called),
+        go_on: Lock::new(blocked),
     };
     let client = Client::builder(world.state.twin())
         .notify(world.notify.clone())

@@ -287,7 +287,8 @@ async fn gathers<F: PairFixture>(world: &World<F>) -> usize {
     started.expect("they can be read").chains.len()
 }
 
-/// An attempt whose transaction has ended behind its back does not complete: it fails, and runs again.
+/// An attempt whose transaction has ended behind its back does not complete: it fails, and runs again. Also if the statement
+/// that ends it was abandoned and has not run yet.
 pub async fn an_attempt_cannot_complete_in_a_transaction_that_has_ended<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let ways = world.fixture.capabilities().ends;
@@ -299,20 +300,31 @@ pub async fn an_attempt_cannot_complete_in_a_transaction_that_has_ended<F: PairF
     let workers = start(world.worker().process(move |job: Job<F, Work>| {
         let (log, fixture) = (log.clone(), Arc::clone(&fixture));
         async move {
-            let (way, number) = ((job.n / 2) as usize, job.number());
+            let (way, number) = ((job.n / 4) as usize, job.number());
             if number > 1 {
                 return job.finish(number);
             }
-            let failed = if job.n.is_multiple_of(2) {
-                let mut tx = job.begin().await?;
-                fixture.end_transaction(&mut tx, way).await;
-                tx.finish(number).await.map(drop)
-            } else {
-                job.prepare(async |tx| {
-                    fixture.end_transaction(tx, way).await;
-                    Ok::<_, Error>(())
-                })
-                .await
+            let failed = match job.n % 4 {
+                0 => {
+                    let mut tx = job.begin().await?;
+                    fixture.end_transaction(&mut tx, way).await;
+                    tx.finish(number).await.map(drop)
+                }
+                1 => {
+                    let mut tx = job.begin().await?;
+                    fixture.abandon_end(&mut tx, way).await;
+                    tx.finish(number).await.map(drop)
+                }
+                how => {
+                    job.prepare(async |tx| {
+                        match how {
+                            2 => fixture.end_transaction(tx, way).await,
+                            _ => fixture.abandon_end(tx, way).await,
+                        }
+                        Ok::<_, Error>(())
+                    })
+                    .await
+                }
             };
             let error = failed.expect_err("the transaction has ended");
             log.add(is_unusable(&error, TransactionFault::Ended));
@@ -320,13 +332,13 @@ pub async fn an_attempt_cannot_complete_in_a_transaction_that_has_ended<F: PairF
         }
     }))
     .await;
-    for n in 0..u32::try_from(ways * 2).expect("there are few") {
+    for n in 0..u32::try_from(ways * 4).expect("there are few") {
         let chain = world.client.start(Work { n }).await.expect("the chain starts");
         assert_eq!(world.output(&chain).await, 2, "way {n}");
     }
     workers.stop().await;
     assert!(errors.all().iter().all(|ended| *ended), "{:?}", errors.all());
-    assert_eq!(errors.len(), ways * 2);
+    assert_eq!(errors.len(), ways * 4);
 }
 
 /// Ends the transaction of the first attempt when it is about to be committed.

@@ -1,8 +1,9 @@
 //! Stopping: prompt, graceful, and at no cost to the jobs (I14).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use queuert::__task::Lock;
 use queuert::{AbortReason, AttemptOutcome, Event, Health, JobStatus, LeaseSettings};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -274,13 +275,13 @@ pub async fn a_processor_that_blocks_its_thread_does_not_hold_up_stop<F: PairFix
     // the one that looks after the timers of the runtime, until the stop wakes the other thread.
     let (begin, mut begun) = mpsc::unbounded_channel();
     let (unblock, blocked) = std::sync::mpsc::channel::<()>();
-    let blocked = Mutex::new(blocked);
+    let blocked = Lock::new(blocked);
     let was_unblocked = Arc::new(AtomicBool::new(false));
     let goes_on = Arc::clone(&was_unblocked);
     let workers = start(world.worker().grace(ms(30)).process(move |job: Job<F, Work>| {
         let _ = begin.send(());
         // Until the case lets it go, or fails.
-        let _ = blocked.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let _ = blocked.lock().recv();
         goes_on.store(true, Ordering::SeqCst);
         async move { job.finish(1) }
     }))
