@@ -157,6 +157,13 @@ impl Effects {
         self.chain_ended(job.chain_id);
     }
 
+    /// Adds the effects of another transaction, which has committed too.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.notices.append(&mut other.notices);
+        self.events.append(&mut other.events);
+        self.spans.append(&mut other.spans);
+    }
+
     /// Whether jobs of a type for which `wanted` says yes became due.
     pub(crate) fn make_available(&self, wanted: impl Fn(&TypeName) -> bool) -> bool {
         self.notices

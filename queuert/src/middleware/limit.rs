@@ -12,7 +12,7 @@ use crate::adapter::{Outcome, StateAdapter};
 use crate::job::JobRecord;
 use crate::job_type::JobType;
 use crate::time::Schedule;
-use crate::worker::{AttemptContext, CompletionKind, How, JobResult, Middleware, Next, SHORTEST_SNOOZE};
+use crate::worker::{AttemptContext, Completion, CompletionKind, How, JobResult, Middleware, Next, SHORTEST_SNOOZE};
 
 /// Limits the number of attempts of a type, or with a key, that run inside it at the same time, in this process.
 ///
@@ -94,7 +94,7 @@ impl<S: StateAdapter> Middleware<S> for LimitConcurrency {
             if !place.try_enter() {
                 let schedule = Schedule::After(delay);
                 let how = How::Grouped(Outcome::Snooze { schedule }, None);
-                return Ok(job.shared.completion(CompletionKind::Snooze, how));
+                return Ok(Completion::new(&job.shared, CompletionKind::Snooze, how));
             }
         } else {
             let signal = job.signal();

@@ -1,4 +1,4 @@
-//! Puts workers together.
+//! Puts a set of workers together: processors, middlewares and settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,21 +9,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::advice::Advice;
-use super::attempt::Attempt;
-use super::completion::JobResult;
-use super::drain::Drained;
-use super::handle::Workers;
-use super::middleware::{ErasedMiddleware, Middleware, Middlewares};
-use super::processor::{ByEnum, ByFunction, ByTrait, ErasedProcessor, Processor};
-use super::runtime::{Runtime, RuntimeSettings, TypeRuntime, check_runtime};
-use super::values::Values;
 use crate::adapter::StateAdapter;
 use crate::client::{Client, check_type_name};
 use crate::error::Error;
 use crate::job::TypeName;
 use crate::job_type::{JobType, JobTypes};
 use crate::settings::{JobDefaults, LeaseSettings, RetryPolicy};
+use crate::worker::context::{Context, RegisteredType, WorkerSettings};
+use crate::worker::drain::{Drained, drain};
+use crate::worker::user::attempt::Attempt;
+use crate::worker::user::completion::JobResult;
+use crate::worker::user::diagnostics::Diagnostics;
+use crate::worker::user::extensions::Extensions;
+use crate::worker::user::middleware::{ErasedMiddleware, Middleware, Middlewares};
+use crate::worker::user::processor::{ByEnum, ByFunction, ByTrait, ErasedProcessor, Processor};
+use crate::worker::workers::{Workers, check_runtime};
 
 impl<S: StateAdapter> Client<S> {
     /// Puts workers together: processors, middlewares and settings. See [`WorkerBuilder`].
@@ -32,7 +32,7 @@ impl<S: StateAdapter> Client<S> {
             client: self.clone(),
             processors: Vec::new(),
             overrides: Vec::new(),
-            values: Values::default(),
+            extensions: Extensions::default(),
             layers: Vec::new(),
             concurrency: 1,
             name: None,
@@ -45,7 +45,7 @@ impl<S: StateAdapter> Client<S> {
     }
 }
 
-/// Workers in the making: give it processors, then [`start`](Self::start) it.
+/// The settings of a set of workers that is not started yet: add processors, then call [`start`](Self::start).
 ///
 /// ```
 /// use queuert::memory::{Attempt, MemoryState};
@@ -77,7 +77,7 @@ pub struct WorkerBuilder<S: StateAdapter> {
     client: Client<S>,
     processors: Vec<(TypeName, JobDefaults, Arc<dyn ErasedProcessor<S>>)>,
     overrides: Vec<(TypeName, TypeSettings)>,
-    values: Values,
+    extensions: Extensions,
     layers: Vec<Arc<dyn ErasedMiddleware<S>>>,
     concurrency: usize,
     name: Option<String>,
@@ -227,7 +227,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
 
     /// Provides a value that processors and middlewares read with `job.get::<T>()`; the last one of a type counts.
     pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.values.insert(value);
+        self.extensions.insert(value);
         self
     }
 
@@ -262,21 +262,21 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         self
     }
 
-    /// Sets how failed attempts are retried, for all types of this worker. Default: what each type declares, else
+    /// Sets how failed attempts are retried, for all types of this worker. Default: the setting of each type, else
     /// [`RetryPolicy::DEFAULT`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.worker_wide.retry = Some(policy);
         self
     }
 
-    /// Sets how long a lease lasts, for all types of this worker. Default: what each type declares, else
+    /// Sets how long a lease lasts, for all types of this worker. Default: the setting of each type, else
     /// [`LeaseSettings::DEFAULT`].
     pub fn lease(mut self, lease: LeaseSettings) -> Self {
         self.worker_wide.lease = Some(lease);
         self
     }
 
-    /// Sets how long an attempt may run, for all types of this worker. Default: what each type declares, else no limit.
+    /// Sets how long an attempt may run, for all types of this worker. Default: the setting of each type, else no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.worker_wide.timeout = Some(timeout);
         self
@@ -288,14 +288,13 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         self
     }
 
-    /// Sets how long running attempts may go on after stop was asked for. Default 30 seconds.
+    /// Sets how long running attempts may go on after [`Workers::stop`] was called. Default 30 seconds.
     pub fn grace(mut self, period: Duration) -> Self {
         self.grace = period;
         self
     }
 
-    /// Drops an attempt as soon as its signal fires, instead of leaving it to the processor to listen. Default: the
-    /// processor listens.
+    /// Drops an attempt as soon as its abort signal fires. Default: the processor listens to the signal, and decides itself.
     pub fn drop_on_abort(mut self) -> Self {
         self.drop_on_abort = true;
         self
@@ -345,12 +344,12 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     /// A dropped future stops the workers in the background, gracefully.
     pub async fn run_until<T>(self, signal: impl Future<Output = T>) -> Result<T, Error> {
         check_runtime()?;
-        let runtime = self.build()?;
+        let context = self.build()?;
         let mut signal = pin!(signal);
         if let Poll::Ready(value) = futures_util::poll!(&mut signal) {
             return Ok(value);
         }
-        let workers = Workers::spawn(runtime);
+        let workers = Workers::spawn(context);
         let stop_on_drop = workers.stop_on_drop();
         let value = signal.await;
         workers.stop().await;
@@ -358,8 +357,8 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         Ok(value)
     }
 
-    /// For tests: runs every job that is due, one after the other, also those that become due through it, and returns
-    /// what ran. Jobs due later stay: move the clock and drain again.
+    /// For tests: runs every job that is due, one after the other, also jobs that become due meanwhile, and returns the
+    /// attempts. Jobs that are due later stay: move the clock and drain again.
     ///
     /// # Errors
     ///
@@ -369,10 +368,10 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     ///
     /// A dropped future leaves a running attempt to the expiry of its lease.
     pub async fn drain(self) -> Result<Drained, Error> {
-        super::drain::drain(self.build()?).await
+        drain(self.build()?).await
     }
 
-    pub(super) fn build(self) -> Result<Runtime<S>, Error> {
+    pub(crate) fn build(self) -> Result<Context<S>, Error> {
         if self.processors.is_empty() {
             return Err(Error::NoProcessor);
         }
@@ -393,7 +392,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
                 return Err(invalid(what, "it is zero: the worker would never pause".into()));
             }
         }
-        let mut types: BTreeMap<TypeName, Arc<TypeRuntime<S>>> = BTreeMap::new();
+        let mut types: BTreeMap<TypeName, Arc<RegisteredType<S>>> = BTreeMap::new();
         for (name, defaults, processor) in self.processors {
             check_type_name(name.as_str())?;
             let mut settings = self.worker_wide;
@@ -404,12 +403,12 @@ impl<S: StateAdapter> WorkerBuilder<S> {
                     timeout: override_.timeout.or(settings.timeout),
                 };
             }
-            let job_type = TypeRuntime {
+            let job_type = RegisteredType {
                 retry: settings.retry.or(defaults.retry).unwrap_or_default(),
                 lease: settings.lease.or(defaults.lease).unwrap_or_default(),
                 timeout: settings.timeout.or(defaults.timeout),
                 processor,
-                advice: Advice::default(),
+                diagnostics: Diagnostics::default(),
             };
             job_type.check(&name)?;
             if types.insert(name.clone(), Arc::new(job_type)).is_some() {
@@ -427,7 +426,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         } else {
             POLL_WITHOUT_NOTIFY
         };
-        let settings = RuntimeSettings {
+        let settings = WorkerSettings {
             concurrency: self.concurrency,
             poll_interval: self.poll_interval.unwrap_or(default_poll),
             reap_interval: self.reap_interval,
@@ -436,12 +435,12 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         };
         let middlewares = Middlewares::new(self.layers);
         let worker = self.client.entropy().worker(self.name.as_deref());
-        Ok(Runtime::new(
+        Ok(Context::new(
             self.client,
             worker,
             types,
             middlewares,
-            self.values,
+            self.extensions,
             settings,
         ))
     }

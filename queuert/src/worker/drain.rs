@@ -1,23 +1,27 @@
-//! For tests: runs what is due, one job after the other, and tells what ran.
+//! For tests: runs the jobs that are due, one after the other, and returns what ran.
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::line::Bounds;
-use super::reaper::sweep;
-use super::renewer::renew_loop;
-use super::run::{Attempt, Ended, run_attempt};
-use super::runtime::Runtime;
-use super::settler::settle_loop;
 use crate::__task::spawn_in;
 use crate::adapter::StateAdapter;
 use crate::error::Error;
 use crate::event::{AttemptInfo, AttemptOutcome};
 use crate::job_type::JobType;
+use crate::worker::attempt::executor::execute;
+use crate::worker::attempt::settler::settle_loop;
+use crate::worker::context::Context;
+use crate::worker::dispatch::claimer::claim;
+use crate::worker::dispatch::local_queue::ClaimBounds;
+use crate::worker::dispatch::parts::Dispatch;
+use crate::worker::upkeep::reaper::sweep;
+use crate::worker::upkeep::renewer::renew_loop;
+use crate::worker::user::abort::AbortReason;
 
-/// What [`drain`](super::WorkerBuilder::drain) ran, in order.
+/// The attempts that [`drain`](crate::WorkerBuilder::drain) ran, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Drained {
     /// The attempts.
@@ -27,7 +31,7 @@ pub struct Drained {
 /// One attempt that was run.
 #[derive(Clone, Debug)]
 pub struct DrainedAttempt {
-    /// Which.
+    /// The job, the number of the attempt, and its times.
     pub attempt: AttemptInfo,
     /// How it ended.
     pub outcome: AttemptOutcome,
@@ -60,7 +64,7 @@ impl Drained {
             .collect()
     }
 
-    /// What failed, with the error of each.
+    /// The attempts that failed, with the error of each.
     pub fn failures(&self) -> Vec<(&AttemptInfo, &str)> {
         self.attempts
             .iter()
@@ -74,26 +78,28 @@ impl Drained {
     }
 }
 
-pub(crate) async fn drain<S: StateAdapter>(runtime: Runtime<S>) -> Result<Drained, Error> {
-    let runtime = Arc::new(runtime);
-    let mut loops = JoinSet::new();
-    spawn_in(&mut loops, settle_loop(Arc::clone(&runtime)));
-    spawn_in(&mut loops, renew_loop(Arc::clone(&runtime)));
+pub(crate) async fn drain<S: StateAdapter>(context: Context<S>) -> Result<Drained, Error> {
+    let dispatch = Dispatch::new(context);
+    let attempts = &dispatch.attempts;
+    let entropy = attempts.context.client.entropy();
+    let mut services = JoinSet::new();
+    spawn_in(&mut services, settle_loop(Arc::clone(attempts)));
+    spawn_in(&mut services, renew_loop(Arc::clone(attempts)));
     let mut drained = Drained::default();
-    while sweep(&runtime).await.is_some_and(|taken| taken > 0) {}
+    while sweep(attempts).await.is_some_and(|taken| taken > 0) {}
     loop {
         let claimed_at = Instant::now();
-        let claimed = runtime.claim(1, Bounds::NONE, runtime.client.entropy().fence()).await?;
+        let claimed = claim(&dispatch, 1, ClaimBounds::NONE, entropy.fence()).await?;
         if claimed.jobs.is_empty() {
             return Ok(drained);
         }
-        for job in claimed.jobs {
-            // One step at a time, so that what runs next is always what is first in line.
-            if let Some(attempt) = Attempt::new(&runtime, job, claimed_at, 1) {
-                let Ended { attempt, outcome, .. } = run_attempt(&runtime, attempt, Instant::now()).await;
-                let attempt = attempt.info().clone();
-                drained.attempts.push(DrainedAttempt { attempt, outcome });
-            }
+        // One step at a time, so that the next job that runs is always the first of the store's queue.
+        for claimed in attempts.take_charge(claimed.jobs, claimed_at, 1) {
+            let attempt = AttemptInfo::clone(&claimed.shared.info);
+            let (reply, ended) = oneshot::channel();
+            execute(attempts, claimed, Instant::now(), Some(reply)).await;
+            let outcome = ended.await.unwrap_or(AttemptOutcome::Aborted(AbortReason::Error));
+            drained.attempts.push(DrainedAttempt { attempt, outcome });
         }
     }
 }

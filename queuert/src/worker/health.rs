@@ -1,4 +1,4 @@
-//! The health of a worker, and the backoff that keeps it alive while the store is down.
+//! The health of a set of workers: whether the store answers their calls, and whether they stop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::__task::Lock;
-pub(super) use crate::adapter::Backoff;
 use crate::client::report;
 use crate::error::StateError;
 use crate::event::Event;
@@ -17,11 +16,11 @@ use crate::id::WorkerId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// All is well.
+    /// The store answers.
     Running,
     /// The store fails; calls are retried with backoff until it answers.
     Degraded {
-        /// What it said last.
+        /// The latest error.
         error: Arc<str>,
     },
     /// Stop was asked for; running attempts have their grace period.
@@ -30,16 +29,16 @@ pub enum Health {
     Stopped,
 }
 
-/// Collects what the loops of a worker see of the store.
-pub(crate) struct HealthKeeper {
+/// Collects the successes and failures of the calls that the services make to the store.
+pub(crate) struct HealthMonitor {
     worker: WorkerId,
     hub: EventHub,
     sender: watch::Sender<Health>,
-    /// The operations that failed last time, with what the store said.
+    /// The operations whose last call failed, each with its error.
     failing: Lock<BTreeMap<&'static str, Arc<str>>>,
 }
 
-impl HealthKeeper {
+impl HealthMonitor {
     pub(crate) fn new(worker: WorkerId, hub: EventHub) -> Self {
         Self {
             worker,
@@ -53,9 +52,17 @@ impl HealthKeeper {
         self.sender.subscribe()
     }
 
-    /// Whether the store failed the last time that it was asked for something.
+    /// Whether the last call of any operation failed.
     pub(crate) fn is_degraded(&self) -> bool {
         matches!(*self.sender.borrow(), Health::Degraded { .. })
+    }
+
+    /// Records the result of a call to the store.
+    pub(crate) fn record<T>(&self, operation: &'static str, result: &Result<T, StateError>) {
+        match result {
+            Ok(_) => self.succeeded(operation),
+            Err(error) => self.failed(operation, error),
+        }
     }
 
     pub(crate) fn failed(&self, operation: &'static str, error: &StateError) {
@@ -64,7 +71,7 @@ impl HealthKeeper {
             let mut failing = self.failing.lock();
             let first = failing.is_empty();
             failing.insert(operation, Arc::clone(&text));
-            // Under the lock, so that what two loops find at the same time is told in the order in which it is found.
+            // Under the lock, so that two services that fail at the same time report in the order of the map's changes.
             self.degrade(Some(&text));
             first
         };
@@ -101,7 +108,7 @@ impl HealthKeeper {
         self.sender.send_replace(health);
     }
 
-    /// Stopping and stopped outrank the state of the store.
+    /// Changes between running and degraded; stopping and stopped outrank both.
     fn degrade(&self, error: Option<&Arc<str>>) {
         self.sender.send_if_modified(|health| {
             if !matches!(health, Health::Running | Health::Degraded { .. }) {
@@ -127,17 +134,17 @@ mod tests {
 
     #[test]
     fn a_worker_is_degraded_until_every_failing_operation_succeeded() {
-        let keeper = HealthKeeper::new(WorkerId::new("w"), EventHub::new(None));
-        let health = keeper.subscribe();
+        let monitor = HealthMonitor::new(WorkerId::new("w"), EventHub::new(None));
+        let health = monitor.subscribe();
         let error = StateError::new(StateErrorKind::Transient, "down");
-        keeper.failed("claim", &error);
-        keeper.failed("renew", &error);
-        keeper.succeeded("claim");
+        monitor.failed("claim", &error);
+        monitor.failed("renew", &error);
+        monitor.succeeded("claim");
         assert!(matches!(&*health.borrow(), Health::Degraded { error } if &**error == "down"));
-        keeper.succeeded("renew");
+        monitor.succeeded("renew");
         assert_eq!(*health.borrow(), Health::Running);
-        keeper.set(Health::Stopping);
-        keeper.failed("claim", &error);
+        monitor.set(Health::Stopping);
+        monitor.failed("claim", &error);
         assert_eq!(*health.borrow(), Health::Stopping);
     }
 }
