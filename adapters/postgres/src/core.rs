@@ -1,6 +1,7 @@
 //! What all verbs share: the statements, the settings, and what the process remembers.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgPool, SqlSafeStr, SqlStr};
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) lost: LostJobs,
     /// Settlements by what is in the batch.
     settlements: Lock<HashMap<Shape, SqlStr>>,
+    /// Counts the verbs of this process that have written to the queues.
+    work: AtomicU64,
 }
 
 impl Core {
@@ -80,7 +83,18 @@ impl Core {
             rendered: Lock::default(),
             claims: Lock::default(),
             settlements: Lock::default(),
+            work: AtomicU64::new(0),
         }
+    }
+
+    /// Takes note that this process writes to the queues, so that there may be something to tidy up.
+    pub(crate) fn note_work(&self) {
+        self.work.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it did.
+    pub(crate) fn work(&self) -> u64 {
+        self.work.load(Ordering::Relaxed)
     }
 
     /// A template with the schema's name in place of `{schema}` and the time in place of `{now}`. The text is remembered, so there must not be too many

@@ -9,8 +9,9 @@
 //! Transactions of the user's leave their connections in the same way, for each other and for whoever waits for one: the
 //! sign of life would be a round trip per transaction.
 //!
-//! Transactions may hold all connections of the pool. The library's own loops do not wait for them: see
-//! [`Reserve`](crate::reserve::Reserve).
+//! The library's own loops do not wait for transactions. Of a pool that the library has opened, transactions get all
+//! connections but one: see [`Kept`](crate::kept::Kept). Of the application's pool, and of a pool of one connection, they
+//! may hold all: see [`Reserve`](crate::reserve::Reserve).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -21,13 +22,14 @@ use std::time::Duration;
 use queuert::__task::spawn_on;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
-use sqlx::{PgConnection, PgPool, Postgres, SqlStr};
+use sqlx::{Connection, PgConnection, PgPool, Postgres, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::connect::{FRESH, Sessions};
+use crate::connect::{FRESH, SIGN_OF_LIFE, Sessions, hears};
+use crate::kept::{FILLING, HELD_UP, Kept, Seat};
 use crate::lanes_local::{Gates, Locals, Share, Sweeper, current_runtime};
 use crate::reserve::Reserved;
 
@@ -46,6 +48,10 @@ const KEPT: Duration = Duration::from_secs(30);
 /// The same where the pool has nothing else to give: others may wait there, of whom nothing is known here.
 const KEPT_FROM_OTHERS: Duration = Duration::from_millis(100);
 
+/// How long the pool may take to open a connection before its caller takes what others leave, too: the server may have none
+/// left to give.
+const OPENING: Duration = Duration::from_millis(250);
+
 /// Places for connections of a pool. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
@@ -56,32 +62,39 @@ pub(crate) struct Lanes {
 pub(crate) struct Shared {
     pool: PgPool,
     sessions: Sessions,
+    /// Of a pool that the library has opened, unless it is one of one connection.
+    pub(crate) kept: Option<Arc<Kept>>,
     pub(crate) locals: Locals,
 }
 
 impl Lanes {
     /// For a state.
-    pub(crate) fn new(pool: PgPool, sessions: Sessions) -> Self {
+    pub(crate) fn new(pool: PgPool, sessions: Sessions, kept: Option<Arc<Kept>>) -> Self {
         let share = Share {
             places: PLACES,
             renewals: true,
         };
-        Self::with(pool, share, sessions)
+        Self::with(pool, share, sessions, kept)
     }
 
-    /// For announcements, one at a time on each runtime.
-    pub(crate) fn single(pool: PgPool) -> Self {
+    /// For announcements, one at a time on each runtime; with what the state of the same pool keeps from transactions.
+    pub(crate) fn single(pool: PgPool, kept: Option<Arc<Kept>>) -> Self {
         let share = Share {
             places: 1,
             renewals: false,
         };
-        Self::with(pool, share, Sessions::of_pooler())
+        Self::with(pool, share, Sessions::of_pooler(), kept)
     }
 
-    fn with(pool: PgPool, share: Share, sessions: Sessions) -> Self {
+    fn with(pool: PgPool, share: Share, sessions: Sessions, kept: Option<Arc<Kept>>) -> Self {
         let locals = Locals::new(share);
         Self {
-            shared: Arc::new(Shared { pool, sessions, locals }),
+            shared: Arc::new(Shared {
+                pool,
+                sessions,
+                kept,
+                locals,
+            }),
         }
     }
 
@@ -98,12 +111,36 @@ impl Lanes {
     }
 
     async fn acquire_in_turn(&self, gates: &Gates) -> Result<Lent, sqlx::Error> {
-        let shared = &self.shared;
-        let reserved = async {
-            tokio::time::sleep(gates.reserve.hesitation(shared.can_spare())).await;
-            gates.reserve.take_turn(&shared.pool).await
-        };
+        let reserved = self.reserved(gates, gates.reserve.take_turn(&self.shared.pool));
         or_reserved(self.acquire(), reserved).await
+    }
+
+    /// What transactions cannot have: the connection that is kept from them, or else one beside the pool.
+    async fn reserved(&self, gates: &Gates, beside: impl Future<Output = Reserved>) -> Lent {
+        let can_spare = self.shared.can_spare();
+        let hesitation = gates.reserve.hesitation(can_spare);
+        let Some(kept) = &self.shared.kept else {
+            tokio::time::sleep(hesitation).await;
+            return Lent::reserved(beside.await);
+        };
+        let kept = async {
+            if can_spare {
+                tokio::time::sleep(hesitation).await;
+            }
+            kept.take().await
+        };
+        let beside = async {
+            tokio::time::sleep(hesitation + HELD_UP).await;
+            beside.await
+        };
+        tokio::select! {
+            biased;
+            mut lent = kept => {
+                lent.lanes = Arc::downgrade(&self.shared);
+                lent
+            }
+            reserved = beside => Lent::reserved(reserved),
+        }
     }
 
     /// For statements of the library's own that are in no hurry and may take long. They must not hold up the others where
@@ -121,12 +158,8 @@ impl Lanes {
             let place = self.place(&gates).await?;
             self.take(place, None).await
         };
-        let reserved = async {
-            // Renewals come early enough to wait this long for a turn.
-            let hesitation = gates.reserve.hesitation(shared.can_spare());
-            tokio::time::sleep(hesitation).await;
-            gates.reserve.renew(&shared.pool).await
-        };
+        // Renewals come early enough to wait for a turn for as long as the others do.
+        let reserved = self.reserved(&gates, gates.reserve.renew(&shared.pool));
         Box::pin(or_reserved(in_turn, reserved)).await
     }
 
@@ -150,11 +183,42 @@ impl Lanes {
         }
     }
 
-    /// For transactions of the user's, which wait for nothing but the pool.
+    /// For transactions of the user's, which wait for nothing but the pool and each other.
     pub(crate) async fn pass(&self) -> Result<Lent, sqlx::Error> {
+        let Some(kept) = &self.shared.kept else {
+            let mut lent = self.acquire().await?;
+            lent.lanes = Arc::downgrade(&self.shared);
+            return Ok(lent);
+        };
+        let passing = async {
+            let permit = kept.reserve_seat().await?;
+            if kept.is_missing() {
+                Box::pin(self.set_aside(kept)).await?;
+            }
+            let mut lent = self.acquire().await?;
+            lent.lanes = Arc::downgrade(&self.shared);
+            lent.seat = Some(kept.sit(permit));
+            Ok(lent)
+        };
+        let patience = self.shared.pool.options().get_acquire_timeout();
+        let passed = tokio::time::timeout(patience, passing).await;
+        passed.map_err(|_| sqlx::Error::PoolTimedOut)?
+    }
+
+    /// Sets a connection aside for the library, before another transaction takes the last one that can be had.
+    async fn set_aside(&self, kept: &Arc<Kept>) -> Result<(), sqlx::Error> {
+        let Ok(_turn) = tokio::time::timeout(FILLING, kept.filling.lock()).await else {
+            return Ok(());
+        };
+        let Some(filling) = kept.begin_filling() else {
+            return Ok(());
+        };
         let mut lent = self.acquire().await?;
         lent.lanes = Arc::downgrade(&self.shared);
-        Ok(lent)
+        lent.used = Instant::now();
+        filling.put(lent);
+        Sweeper::start(&self.shared);
+        Ok(())
     }
 
     /// What somebody has left, or leaves before the pool has one.
@@ -177,15 +241,42 @@ impl Lanes {
         if let Some(lent) = lent.filter(Lent::is_usable) {
             return Ok(lent);
         }
-        let Some(left) = left else {
-            return self.shared.open().await;
+        let mut open = pin!(self.shared.open());
+        let mut left = match left {
+            Some(left) => {
+                // By way of the pool, which tests whether it can be used here.
+                drop(self.shared.locals.take_from_others());
+                left
+            }
+            None => {
+                tokio::select! {
+                    biased;
+                    opened = &mut open => return opened,
+                    () = tokio::time::sleep(OPENING) => {}
+                }
+                let (lent, left) = self.shared.locals.here(|local| (local.spare.pop(), local.wait()));
+                if let Some(lent) = lent.filter(Lent::is_usable) {
+                    return Ok(lent);
+                }
+                left
+            }
         };
-        // By way of the pool, which tests whether it can be used here.
-        drop(self.shared.locals.take_from_others());
-        tokio::select! {
-            biased;
-            Ok(lent) = left => Ok(lent),
-            opened = self.shared.open() => opened,
+        let mut waits = true;
+        loop {
+            tokio::select! {
+                biased;
+                lent = &mut left, if waits => match lent {
+                    Ok(lent) => return Ok(lent),
+                    Err(_) => waits = false,
+                },
+                opened = &mut open => return opened,
+                () = tokio::time::sleep(OPENING) => {
+                    // The pool tries to open one, and does not see those that came back meanwhile.
+                    if self.shared.pool.num_idle() > 0 {
+                        open.set(self.shared.open());
+                    }
+                }
+            }
         }
     }
 
@@ -231,18 +322,18 @@ impl Lanes {
 /// What the pool gives, or else the reserve.
 async fn or_reserved(
     usual: impl Future<Output = Result<Lent, sqlx::Error>>,
-    reserved: impl Future<Output = Reserved>,
+    reserved: impl Future<Output = Lent>,
 ) -> Result<Lent, sqlx::Error> {
     let mut reserved = pin!(reserved);
     let usual = tokio::select! {
         biased;
         usual = usual => usual,
-        reserved = &mut reserved => return Ok(Lent::reserved(reserved)),
+        reserved = &mut reserved => return Ok(reserved),
     };
     match usual {
         // The pool's patience may be shorter than it takes to open a connection.
         Err(sqlx::Error::PoolTimedOut) => match tokio::time::timeout(GIVE_BACK, reserved).await {
-            Ok(reserved) => Ok(Lent::reserved(reserved)),
+            Ok(reserved) => Ok(reserved),
             Err(_) => Err(sqlx::Error::PoolTimedOut),
         },
         usual => usual,
@@ -280,6 +371,10 @@ pub(crate) struct Lent {
     /// Whether it is of the reserve, to which it goes back at once; with the turn of its borrower there.
     reserved: bool,
     turn: Option<OwnedSemaphorePermit>,
+    /// Of a transaction of the user's, given up like the place.
+    seat: Option<Seat>,
+    /// Where it belongs if it is the one that is kept from transactions.
+    kept: Option<Arc<Kept>>,
     /// Where it may lie ready.
     lanes: Weak<Shared>,
     since: Instant,
@@ -298,6 +393,8 @@ impl Lent {
             guest: None,
             reserved: false,
             turn: None,
+            seat: None,
+            kept: None,
             lanes: Weak::new(),
             since: Instant::now(),
             used: Instant::now(),
@@ -315,6 +412,32 @@ impl Lent {
     /// Whether one that lay ready may be used here and now.
     fn is_usable(&self) -> bool {
         self.used.elapsed() < FRESH && self.runtime == current_runtime()
+    }
+
+    /// Whether it can be used here and now, also if it was not used for a while.
+    pub(crate) async fn answers(&mut self) -> bool {
+        if self.is_usable() {
+            return true;
+        }
+        let here = current_runtime();
+        let stayed = self.runtime == here;
+        let answer = async {
+            match stayed {
+                true => self.ping().await,
+                false => hears(self).await,
+            }
+        };
+        let answers = tokio::time::timeout(SIGN_OF_LIFE, answer)
+            .await
+            .is_ok_and(|answer| answer.is_ok());
+        self.torn |= !answers;
+        self.runtime = here;
+        answers
+    }
+
+    /// Says that it belongs there.
+    pub(crate) fn keep_for(&mut self, kept: Arc<Kept>) {
+        self.kept = Some(kept);
     }
 
     /// When it was left.
@@ -360,12 +483,20 @@ impl Lent {
         let Some(lanes) = self.lanes.upgrade() else {
             return;
         };
+        if let Some(kept) = self.kept.take_if(|_| !lanes.pool.is_closed()) {
+            let place = self.place.take();
+            (self.used, self.runtime) = (Instant::now(), current_runtime());
+            kept.put(self);
+            Sweeper::start(&lanes);
+            drop(place);
+            return;
+        }
         let can_spare = lanes.can_spare();
         let kept = if can_spare { KEPT } else { KEPT_FROM_OTHERS };
         if self.since.elapsed() >= kept || lanes.pool.is_closed() {
             return;
         }
-        let place = self.place.take();
+        let (place, seat) = (self.place.take(), self.seat.take());
         self.guest = None;
         self.used = Instant::now();
         let runtime = current_runtime();
@@ -379,7 +510,7 @@ impl Lent {
         });
         Sweeper::start(&lanes);
         // The next one finds what was left.
-        drop(place);
+        drop((place, seat));
     }
 }
 
@@ -404,10 +535,14 @@ impl Drop for Lent {
         while self.depth() > 0 {
             PgTransactionManager::start_rollback(self);
         }
+        if let Some(kept) = self.kept.take() {
+            kept.lost();
+        }
         let Some(mut connection) = self.connection.take() else {
             return;
         };
         let (place, turn, torn) = (self.place.take(), self.turn.take(), self.torn);
+        let seat = self.seat.take();
         // Without a runtime there is nobody to talk to the server, and no pool that could be used.
         let Ok(runtime) = Handle::try_current() else {
             drop(connection.return_to_pool());
@@ -422,7 +557,7 @@ impl Drop for Lent {
             };
             // What comes of it does not matter: a connection that is not idle now is closed.
             let _ = tokio::time::timeout(GIVE_BACK, back).await;
-            drop((place, turn));
+            drop((place, turn, seat));
         });
     }
 }

@@ -238,7 +238,9 @@ impl Sweeper {
                 false => local.take_abandoned(closed, &mut old),
             }
         }
-        self.done = locals.values().all(Local::is_empty);
+        let kept = lanes.kept.as_ref();
+        old.extend(kept.and_then(|kept| kept.take_old(READY, closed)));
+        self.done = locals.values().all(Local::is_empty) && !kept.is_some_and(|kept| kept.is_here());
         // Under the lock: whoever leaves a connection from now on starts another task.
         if let Some(local) = locals.get_mut(&self.runtime) {
             local.swept = !self.done;
@@ -280,7 +282,7 @@ mod tests {
     fn lanes(runtime: &Runtime) -> Lanes {
         runtime.block_on(async {
             let pool = PgPoolOptions::new().connect_lazy("postgres://nobody@localhost/nowhere");
-            Lanes::new(pool.expect("the URL is one"), Sessions::of_pooler())
+            Lanes::new(pool.expect("the URL is one"), Sessions::of_pooler(), None)
         })
     }
 

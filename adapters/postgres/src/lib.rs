@@ -69,6 +69,7 @@ mod error;
 mod finish;
 mod hidden;
 mod horizon;
+mod kept;
 mod keys;
 mod lanes;
 mod lanes_local;

@@ -22,6 +22,10 @@ const LEASE: Duration = Duration::from_secs(60);
 /// Until the next turn: while tables fill up with dead rows, and otherwise.
 const BUSY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(15);
+/// A process that is alone and has written nothing since its last turn leaves out its turns for this long. Not if it is asked
+/// more often than this.
+const REST_OF_LONE: Duration = Duration::from_secs(50);
+const OFTEN: Duration = Duration::from_secs(10);
 /// How often a process looks whether the database still has the types that it knows. Whoever meets one that is lost adds it
 /// at once; this is for those that nobody meets.
 const TYPES: Duration = Duration::from_secs(60);
@@ -62,6 +66,10 @@ struct Memory {
     vacuums: Vacuums,
     sweeps: Sweeps,
     check: Option<Check>,
+    /// When it was last asked.
+    asked: Option<Instant>,
+    /// When it was last this process's turn and nothing was left to do, and how much the process had written then.
+    rested: Option<(Instant, u64)>,
 }
 
 impl Memory {
@@ -94,11 +102,22 @@ impl Upkeep {
         core: &Core,
         access: &Access,
         maintain: &Maintain,
+        alone: bool,
     ) -> Result<Maintained, StateError> {
         // Other workers of this process are at it.
         let Ok(mut memory) = self.memory.try_lock() else {
             return Ok(again_in(IDLE));
         };
+        let written = core.work();
+        let often = memory
+            .asked
+            .replace(Instant::now())
+            .is_none_or(|asked| asked.elapsed() < OFTEN);
+        let rests = |(since, done): (Instant, u64)| since.elapsed() < REST_OF_LONE && done == written;
+        if alone && !often && memory.rested.is_some_and(rests) {
+            return Ok(again_in(IDLE));
+        }
+        memory.rested = None;
         if memory.types_seen.is_none_or(|seen| seen.elapsed() >= TYPES) {
             Box::pin(core.refresh_types(access)).await?;
             memory.types_seen = Some(Instant::now());
@@ -140,6 +159,9 @@ impl Upkeep {
                 memory.check = Some(check);
                 done.again_in = done.again_in.min(Some(MORE_TO_CHECK));
             }
+        }
+        if done.again_in == Some(IDLE) && self.retention.is_forever() {
+            memory.rested = Some((Instant::now(), written));
         }
         // Last, because what is taken out and not returned is not told.
         done.findings.extend(core.lost.finding());

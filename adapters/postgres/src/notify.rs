@@ -14,8 +14,8 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::connect::missing_keepalives;
 use crate::hidden::Hidden;
+use crate::lanes::Lanes;
 use crate::lifeline::Lifeline;
-use crate::notify_fleet::ALONE;
 use crate::notify_hub::Hub;
 use crate::notify_listener::Listener;
 use crate::notify_look::Look;
@@ -365,7 +365,8 @@ impl PostgresNotifyOptions {
     /// with one statement, which also looks for processes that have died. So a job runs about this long after it is due at the
     /// latest, while any process has an idle worker for it: also if the process that started it died before it could announce
     /// it, or the process that knows when a retry is due is busy. Where a look takes the server long, because it has to keep
-    /// many dead rows, looks come less often: they take a tenth of the time, and are ten seconds apart at most. `Duration::MAX` is a month, so in effect
+    /// many dead rows, looks come less often: they take a quarter of the time at most, and are
+    /// five seconds apart at most. `Duration::MAX` is a month, so in effect
     /// never. Default: 900 milliseconds.
     pub fn look_interval(mut self, interval: Duration) -> Self {
         self.look_interval = interval.clamp(SHORTEST, LONGEST);
@@ -380,13 +381,19 @@ impl PostgresNotifyOptions {
             None => state.lifeline(),
         };
         let presence = state.presence().map(Arc::downgrade).unwrap_or_default();
-        self.assemble(state.pool().clone(), state.schema(), lifeline, presence)
+        self.assemble(
+            state.pool().clone(),
+            state.schema(),
+            lifeline,
+            presence,
+            Some(state.lanes()),
+        )
     }
 
     /// Hints about the jobs of the store in `schema`, through the database that a pool leads to. For a store that is not at
     /// hand, or is another adapter's.
     pub fn from_pool(self, pool: PgPool, schema: &str) -> PostgresNotify {
-        self.assemble(pool, schema, None, Weak::new())
+        self.assemble(pool, schema, None, Weak::new(), None)
     }
 
     /// Hints about the jobs of the store in `schema`, through the database of a URL, with a pool of one connection for
@@ -424,6 +431,7 @@ impl PostgresNotifyOptions {
         schema: &str,
         lifeline: Option<Arc<Lifeline>>,
         presence: Weak<Presence>,
+        store: Option<&Lanes>,
     ) -> PostgresNotify {
         let connect = match &*self.listen_with {
             Some(options) => options.clone(),
@@ -437,9 +445,10 @@ impl PostgresNotifyOptions {
             shared: Arc::new(Shared {
                 lifeline,
                 presence,
-                look: Arc::new(Look::new(schema, self.look_interval * ALONE)),
+                // A look sees what is due before the next one, also if that comes late.
+                look: Arc::new(Look::new(schema, self.look_interval * 2)),
                 connect: Hidden(connect.application_name(&application_name(schema))),
-                outbox: Arc::new(Outbox::new(pool, channel.clone(), fastrand::u64(1..))),
+                outbox: Arc::new(Outbox::new(pool, store, channel.clone(), fastrand::u64(1..))),
                 channel,
                 options: self,
                 state: Lock::default(),

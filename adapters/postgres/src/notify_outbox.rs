@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use queuert::__task::{Lock, LockGuard, spawn};
 use queuert::NotifyError;
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqlSafeStr};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -33,10 +33,16 @@ const ABANDONED: Duration = Duration::from_secs(1);
 /// How long an announcement may take, a connection of the pool included.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// Begins a look that may take long, with a limit that is shorter than the time that the listener waits for it. Not otherwise:
+/// it would be three statements more.
+const LIMITED: &str = "BEGIN; SET LOCAL statement_timeout = '4s'";
+
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// On each runtime one at a time, and the next when the last one's connection can be had again: never a second one.
     lane: Lanes,
+    /// For looks at the store, which may take long and must not hold up what is announced.
+    looks: Lanes,
     channel: String,
     sender: u64,
     pending: Lock<Pending>,
@@ -134,14 +140,16 @@ impl Outbox {
         self.lane.enter().await.unwrap()
     }
 
-    pub(crate) fn new(pool: PgPool, channel: String, sender: u64) -> Self {
+    /// With the connections of the store, if it is at hand.
+    pub(crate) fn new(pool: PgPool, store: Option<&Lanes>, channel: String, sender: u64) -> Self {
         let pending = Pending {
             // Numbers order the fleet, so processes should not all count from the same one.
             number: fastrand::u64(..),
             ..Pending::default()
         };
         Self {
-            lane: Lanes::single(pool),
+            looks: store.cloned().unwrap_or_else(|| Lanes::single(pool.clone(), None)),
+            lane: Lanes::single(pool, store.and_then(|store| store.shared.kept.clone())),
             channel,
             sender,
             pending: Lock::new(pending),
@@ -189,7 +197,14 @@ impl Outbox {
         let runtime = Handle::current().id();
         let mut pending = self.lock();
         pending.add(runtime, add);
-        if !pending.has_something_for(runtime) || std::mem::replace(&mut pending.line(runtime).served, true) {
+        if !pending.has_something_for(runtime) {
+            // Nothing was added, and nothing is to be left behind.
+            pending
+                .by_runtime
+                .retain(|_, line| line.served || !line.batch.is_empty());
+            return None;
+        }
+        if std::mem::replace(&mut pending.line(runtime).served, true) {
             return None;
         }
         drop(pending);
@@ -255,14 +270,26 @@ impl Outbox {
     }
 
     /// Looks at the store for due jobs and dead processes, and has the server announce it if others are to know.
-    pub(crate) async fn look(&self, look: &Look, announces: bool, process: Option<i64>) -> Result<Looked, sqlx::Error> {
+    /// With more to announce, if it announces anything. Within a time that the server keeps, if looks take long: a statement goes on when nobody waits for it any more.
+    pub(crate) async fn look(
+        &self,
+        look: &Look,
+        announces: bool,
+        process: Option<i64>,
+        more: &str,
+        takes_long: bool,
+    ) -> Result<Looked, sqlx::Error> {
         let ticket = Ticket {
             sender: self.sender,
             number: self.next_number(),
         };
         let channel = announces.then(|| self.channel.clone());
-        let mut connection = self.lane.enter().await?;
-        let looked = look.run(&mut connection, channel, ticket, process).await?;
+        let mut connection = self.looks.enter_at_leisure().await?;
+        if takes_long {
+            connection.begin(LIMITED.into_sql_str()).await?;
+        }
+        let looked = look.run(&mut connection, channel, ticket, process, more).await?;
+        connection.commit().await?;
         connection.leave();
         Ok(looked)
     }
@@ -455,6 +482,16 @@ mod tests {
         pending.end(own);
         pending.end(other);
         assert!(pending.by_runtime.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nothing_to_send_leaves_nothing_behind() {
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://nobody@localhost/nowhere");
+        let outbox = Outbox::new(pool.expect("the URL is one"), None, "queuert".to_owned(), 1);
+        let outbox = Arc::new(outbox);
+        outbox.post_quietly(|_| {});
+        outbox.flush().await.expect("there is nothing to send");
+        assert!(outbox.lock().by_runtime.is_empty());
     }
 
     #[test]

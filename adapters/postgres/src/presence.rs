@@ -9,11 +9,12 @@
 //! what cut one connection may have cut them all.
 //!
 //! All processes of a fleet share the work. Where there is a notifier, the process that looks for due jobs looks for free
-//! locks with the same statement, and the others hear of it and need not look ([`notify_fleet`](crate::notify_fleet)).
+//! locks with the same statement, and the others hear of it and need not look ([`notify_fleet`](crate::notify_fleet)). It takes
+//! back the jobs of its own types only, so it also says which locks are free, and processes that run other types look then.
 //! Elsewhere each process looks by itself: the more there are, the more rarely, so that the fleet as a whole looks some five
 //! times in two seconds, however large it is. A process that has found a free lock looks again soon until it knows.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,8 +50,14 @@ const ABSTENTION: Duration = Duration::from_secs(10);
 /// A look that takes longer is not waited for.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
-/// So many sets of workers of one process are remembered, the latest.
-const MOST_WORKERS: usize = 64;
+/// With more sets of workers than this, those of one process are forgotten that have not claimed for a while: they have
+/// stopped, or will be known again with their next claim.
+const MANY_WORKERS: usize = 64;
+const STOPPED: Duration = Duration::from_secs(600);
+
+/// Sweeps that are this far apart need not look for expired leases if the notifier has done so within this time.
+const SELDOM: Duration = Duration::from_secs(5);
+const LATELY: Duration = Duration::from_secs(2);
 
 /// The start of the server, in microseconds.
 pub(crate) const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
@@ -92,7 +99,7 @@ fn complete(text: &str) -> String {
 pub(crate) struct Presence {
     lifeline: Arc<Lifeline>,
     connect: Hidden<Arc<PgConnectOptions>>,
-    workers: Arc<watch::Sender<VecDeque<String>>>,
+    workers: Arc<watch::Sender<Vec<Enlisted>>>,
     /// The workers that are in the row.
     registered: Arc<watch::Sender<Vec<String>>>,
     keepers: Lock<Vec<AbortHandle>>,
@@ -101,6 +108,39 @@ pub(crate) struct Presence {
     others: Lock<Others>,
     /// Changes when a look of the notifier has found something.
     noted: watch::Sender<()>,
+    leases: Lock<Leases>,
+}
+
+/// What is known of expired leases.
+#[derive(Debug, Default)]
+struct Leases {
+    /// When a look of the notifier has found that no lease had expired.
+    none_expired: Option<Instant>,
+    /// When a sweep was last asked for.
+    swept: Option<Instant>,
+}
+
+/// A set of workers of this process.
+#[derive(Clone, Debug)]
+struct Enlisted {
+    name: String,
+    claimed_at: Instant,
+}
+
+/// Takes note of a claim. Whether the set of workers was not known.
+fn enlist(workers: &mut Vec<Enlisted>, name: &str, now: Instant) -> bool {
+    if let Some(known) = workers.iter_mut().find(|known| known.name == name) {
+        known.claimed_at = now;
+        return false;
+    }
+    if workers.len() >= MANY_WORKERS {
+        workers.retain(|known| now.saturating_duration_since(known.claimed_at) < STOPPED);
+    }
+    workers.push(Enlisted {
+        name: name.to_owned(),
+        claimed_at: now,
+    });
+    true
 }
 
 /// A process that is taken for dead.
@@ -123,6 +163,7 @@ impl Presence {
             looking: Lock::default(),
             others: Lock::default(),
             noted: watch::Sender::default(),
+            leases: Lock::default(),
         }
     }
 
@@ -145,16 +186,10 @@ impl Presence {
 
     /// These workers of this process are about to claim jobs. The first time it waits until the others can know of them.
     pub(crate) async fn enlist(&self, worker: &WorkerId, core: &Arc<Core>, access: &Access) {
-        let added = self.workers.send_if_modified(|workers| {
-            if workers.iter().any(|known| known == worker.as_str()) {
-                return false;
-            }
-            if workers.len() >= MOST_WORKERS {
-                workers.pop_front();
-            }
-            workers.push_back(worker.as_str().to_owned());
-            true
-        });
+        let now = Instant::now();
+        let added = self
+            .workers
+            .send_if_modified(|workers| enlist(workers, worker.as_str(), now));
         self.keep(core, access);
         if added {
             let mut registered = self.registered.subscribe();
@@ -276,9 +311,37 @@ impl Presence {
         self.noted.send_replace(());
     }
 
+    /// A look of the notifier has found whether some lease has expired.
+    pub(crate) fn note_leases(&self, expired: bool) {
+        self.leases.lock().none_expired = (!expired).then(Instant::now);
+    }
+
+    /// Whether a sweep would find nothing, as a look has just found. Not if sweeps are asked for often: they are to be prompt.
+    pub(crate) fn may_skip_sweep(&self) -> bool {
+        let now = Instant::now();
+        let mut leases = self.leases.lock();
+        let seldom = |swept: Instant| now.saturating_duration_since(swept) >= SELDOM;
+        let fresh = |seen: Instant| now.saturating_duration_since(seen) < LATELY;
+        let seldom = leases.swept.replace(now).is_some_and(seldom);
+        seldom && leases.none_expired.is_some_and(fresh)
+    }
+
+    /// Whether this process looks for others, and has found none.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.may_judge().is_some() && self.others().count == 0
+    }
+
     /// Another process has looked for dead ones: this one need not do so for a while.
     pub(crate) fn others_looked(&self) {
         self.others().relieve(Instant::now());
+    }
+
+    /// Another process misses the one with this key, and does not run all of the types that this process runs: this one
+    /// looks, too.
+    pub(crate) fn others_miss(&self, key: i64) {
+        if key != self.key() && self.others().suspect(key) {
+            self.noted.send_replace(());
+        }
     }
 
     /// The own key, if this process may take others for dead, so that the rest of the fleet can rely on its looks.
@@ -336,7 +399,7 @@ impl Drop for Presence {
 /// it must not be judged by one.
 async fn register(
     lifeline: Arc<Lifeline>,
-    mut workers: watch::Receiver<VecDeque<String>>,
+    mut workers: watch::Receiver<Vec<Enlisted>>,
     registered: Arc<watch::Sender<Vec<String>>>,
     core: Arc<Core>,
     access: Access,
@@ -349,7 +412,11 @@ async fn register(
             taken = held.wait_for(|held| held.sessions > 0) => taken.map(|held| held.taken),
             () = lifeline.pooled() => break,
         };
-        let names: Vec<String> = workers.borrow_and_update().iter().cloned().collect();
+        let names: Vec<String> = workers
+            .borrow_and_update()
+            .iter()
+            .map(|known| known.name.clone())
+            .collect();
         if write(&core, &access, lifeline.key(), names.clone()).await.is_err() {
             tokio::time::sleep(backoff.next_pause()).await;
             continue;
@@ -444,4 +511,27 @@ pub(crate) async fn forget(session: &mut Session<'_>, core: &Core, confirmed: &C
     }
     let forget = query(&core.render(FORGET)).bind(confirmed.keys.clone());
     session.execute(forget).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_of_workers_that_claims_is_never_forgotten() {
+        let (mut workers, begun) = (Vec::new(), Instant::now());
+        let names: Vec<String> = (0..3 * MANY_WORKERS).map(|number| number.to_string()).collect();
+        for name in &names {
+            assert!(enlist(&mut workers, name, begun));
+        }
+        for name in &names {
+            assert!(!enlist(&mut workers, name, begun + STOPPED / 2), "it is known");
+        }
+        let later = begun + STOPPED;
+        assert!(!enlist(&mut workers, "0", later));
+        assert!(enlist(&mut workers, "new", later));
+        assert_eq!(workers.len(), names.len() + 1, "all have claimed");
+        assert!(enlist(&mut workers, "newer", begun + STOPPED + STOPPED / 2));
+        assert_eq!(workers.len(), 3, "those that have not claimed for long are forgotten");
+    }
 }

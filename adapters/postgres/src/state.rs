@@ -15,6 +15,7 @@ use crate::connect::Access;
 use crate::core::Core;
 use crate::create::Patience;
 use crate::error::{corrupt, translate};
+use crate::lanes::Lanes;
 use crate::lifeline::Lifeline;
 use crate::maintain::Upkeep;
 use crate::migrate::{self, Migration};
@@ -102,6 +103,7 @@ macro_rules! atomic {
             }
             return Ok(answer);
         }
+        $state.inner.core.note_work();
         let mut deadlocks = 0;
         loop {
             let mut work = Work::atomic_for_client(&$state.inner.access).await?;
@@ -202,6 +204,11 @@ impl PostgresState {
         self.inner.presence().map(Presence::lifeline)
     }
 
+    /// The library's own connections.
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.inner.access.lanes
+    }
+
     /// What this handle knows of other processes, if there is no pooler.
     pub(crate) fn presence(&self) -> Option<&Arc<Presence>> {
         let presence = self.inner.presence.as_ref();
@@ -288,7 +295,7 @@ impl StateAdapter for PostgresState {
         let Inner { core, access, .. } = &*self.inner;
         if within.is_none() {
             let unknown = core.types.unknown(chains.iter().map(|chain| &chain.job.type_name));
-            core.intern_alone(access, unknown).await?;
+            core.intern_for_client(access, unknown).await?;
         }
         // If an id is taken, the general way finds out which.
         if within.is_none()
@@ -311,7 +318,11 @@ impl StateAdapter for PostgresState {
         if let Some(presence) = self.inner.presence() {
             presence.enlist(&claim.worker, core, access).await;
         }
-        claim::claim(access, core, claim).await
+        let claimed = claim::claim(access, core, claim).await?;
+        if !claimed.jobs.is_empty() {
+            core.note_work();
+        }
+        Ok(claimed)
     }
 
     async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
@@ -359,6 +370,7 @@ impl StateAdapter for PostgresState {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
+        self.inner.core.note_work();
         match within {
             Some(connection) => {
                 settle::settle(&mut Session::of_caller(connection), &self.inner.core, settlements).await
@@ -375,6 +387,7 @@ impl StateAdapter for PostgresState {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
+        self.inner.core.note_work();
         let settled = settle::settle(&mut transaction.session(), &self.inner.core, settlements).await?;
         transaction.prove();
         Ok(settled)
@@ -385,9 +398,15 @@ impl StateAdapter for PostgresState {
             return Ok(Vec::new());
         }
         // Most sweeps find nothing, and need no transaction for it.
-        let mut work = Work::single(&self.inner.access).await?;
-        let expired = lease::has_expired(&mut work.session(), &self.inner.core, reap).await?;
-        work.finish().await?;
+        let expired = match self.inner.presence().is_some_and(Presence::may_skip_sweep) {
+            true => false,
+            false => {
+                let mut work = Work::single(&self.inner.access).await?;
+                let expired = lease::has_expired(&mut work.session(), &self.inner.core, reap).await?;
+                work.finish().await?;
+                expired
+            }
+        };
         let dead = self.inner.presence().map(Presence::deaths).unwrap_or_default();
         if !expired && dead.is_empty() {
             return Ok(Vec::new());
@@ -545,7 +564,8 @@ impl StateAdapter for PostgresState {
         let Inner {
             core, access, upkeep, ..
         } = &*self.inner;
-        upkeep.run(core, access, maintain).await
+        let alone = self.inner.presence().is_some_and(Presence::is_alone);
+        upkeep.run(core, access, maintain, alone).await
     }
 }
 
