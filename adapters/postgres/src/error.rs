@@ -153,7 +153,7 @@ fn of_code(code: &str) -> (StateErrorKind, &'static str) {
                  goes on",
             ),
             Some("40") => (Conflict, "the transaction was rolled back by the server; run it again"),
-            // A trigger that was added to the table refuses the row, with `RAISE EXCEPTION`: this library raises none.
+            // A trigger of the user's refuses the row with `RAISE EXCEPTION`: this library raises none.
             _ if code == "P0001" => (
                 Corrupt,
                 "a trigger refused a row; the cause has its words: change what it refuses, or the trigger",

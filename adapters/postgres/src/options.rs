@@ -62,10 +62,10 @@ impl PostgresOptions {
     /// transaction use three, whatever their concurrency, upkeep included, and announcements a fourth; the others are for
     /// transactions, and for calls of the client's that are under way at the same time.
     ///
-    /// Transactions get all but one: the last one renews leases, writes the ends of attempts, claims jobs and sends
-    /// wake-ups. With one connection only, transactions take turns with that work, and while one holds it up to three more
-    /// are opened beside the pool; they are closed half a minute after they were last needed. Default: 11, of which ten are
-    /// for transactions.
+    /// Transactions get all connections but one: with the last one the library renews leases, writes the ends of attempts,
+    /// claims jobs and sends wake-ups. In a pool of one connection transactions take turns with that work. While a transaction
+    /// holds the connection, the library opens up to three more beside the pool, and closes them half a minute after they were
+    /// last needed. Default: 11, of which ten are for transactions.
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections.max(1);
         self

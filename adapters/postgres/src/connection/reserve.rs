@@ -111,9 +111,10 @@ impl Reserve {
                     let refused = refuses_options(&error) && !self.plain.swap(true, Ordering::SeqCst);
                     // The pool may have found out meanwhile that a pooler does not take the settings of its connections.
                     let options = of.connect_options();
-                    pool.set_connect_options(match self.plain.load(Ordering::SeqCst) {
-                        true => options.as_ref().clone(),
-                        false => with_keepalives(&options),
+                    pool.set_connect_options(if self.plain.load(Ordering::SeqCst) {
+                        options.as_ref().clone()
+                    } else {
+                        with_keepalives(&options)
                     });
                     if !refused {
                         tokio::time::sleep(PAUSE).await;
@@ -132,7 +133,7 @@ impl Reserve {
     }
 }
 
-/// The application's pool may have no keepalives, and the server is to notice that this process has vanished.
+/// Adds keepalives, by which the server notices that this process has vanished. The application's pool may have none.
 fn with_keepalives(options: &PgConnectOptions) -> PgConnectOptions {
     options.clone().options(missing_keepalives(options))
 }
@@ -142,8 +143,8 @@ fn refuses_options(error: &sqlx::Error) -> bool {
     has_code(error, "08P01") || has_code(error, "0A000")
 }
 
-/// A connection beside every pool, within a time: a network that drops packets gives no answer. With keepalives, unless there is
-/// a pooler that refuses them.
+/// Opens a connection beside every pool. It gives up after `patience`, because a network that drops packets gives no answer.
+/// The connection has keepalives, unless a pooler refuses them.
 pub(crate) async fn open_beside(
     options: &PgConnectOptions,
     pooler: bool,

@@ -41,7 +41,7 @@ const PRESENCE_OF_ALL: Duration = Duration::from_millis(100);
 /// Looks take this part of the time at most: a server that must keep many dead rows may take long for one.
 const LOOK_SHARE: u32 = 4;
 
-/// The next look has a limit that the server keeps if the last one took this long.
+/// If the last look took this long, the server limits the time of the next one.
 const LONG_LOOK: Duration = Duration::from_millis(250);
 
 /// However long a look took, or is said to have taken, the next one is not farther away than this, or than the interval.
@@ -235,9 +235,10 @@ impl Fleet {
     pub(crate) fn look_due(&mut self, now: Instant) -> Instant {
         let look = *self.look.get_or_insert(Look::new(now));
         let pause = look.took.saturating_mul(LOOK_SHARE).min(LONGEST_PAUSE);
-        let pause = pause.max(match self.is_alone() {
-            true => alone(self.look_interval),
-            false => self.look_interval,
+        let pause = pause.max(if self.is_alone() {
+            alone(self.look_interval)
+        } else {
+            self.look_interval
         });
         let turn = look.ticket.map_or(0, |ticket| self.turn(ticket));
         look.at + pause + self.stagger * turn
@@ -288,9 +289,9 @@ impl Fleet {
     }
 }
 
-/// How often a process looks that is alone: by two ninths less often, so that it sends at most one statement per second with its
-/// upkeep, which it shares with no other process either. A look sees retries and delayed starts before they are due, so these
-/// are on time all the same.
+/// The interval between looks of a process that is alone. It is two ninths longer, so that the process sends at most one
+/// statement per second with its upkeep, which it shares with no other process either. Retries and delayed starts are on time
+/// all the same, because a look sees them before they are due.
 fn alone(interval: Duration) -> Duration {
     interval + interval * 2 / 9
 }

@@ -366,8 +366,8 @@ impl PostgresNotifyOptions {
     /// with one statement, which also looks for processes that have died. So a job runs about this long after it is due at the
     /// latest, while any process has an idle worker for it: also if the process that started it died before it could announce
     /// it, or the process that knows when a retry is due is busy. Where a look takes the server long, because it has to keep
-    /// many dead rows, looks come less often: they take a quarter of the time at most, and are
-    /// five seconds apart at most. `Duration::MAX` is a month, so in effect
+    /// many dead rows, looks come less often: they take a quarter of the time at most, and are five seconds apart
+    /// at most. `Duration::MAX` is a month, so in effect
     /// never. Default: 900 milliseconds.
     pub fn look_interval(mut self, interval: Duration) -> Self {
         self.look_interval = interval.clamp(SHORTEST, LONGEST);
