@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use queuert::adapter::{Notice, NotifyAdapter};
 use queuert::{AttemptOutcome, Entry, Event, EventStream, JobType, JobTypes, LeaseSettings, RetryPolicy, Workers};
@@ -12,6 +12,7 @@ use queuert_postgres::{Attempt, Client, JobResult, PostgresNotify, PostgresState
 use serde::{Deserialize, Serialize};
 use support::Schema;
 use tokio::sync::{Barrier, Semaphore};
+use tokio::time::Instant;
 
 /// Longer than any test: what runs was not found by polling.
 const NEVER: Duration = Duration::from_secs(3_600);
