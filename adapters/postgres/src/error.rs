@@ -153,6 +153,11 @@ fn of_code(code: &str) -> (StateErrorKind, &'static str) {
                  goes on",
             ),
             Some("40") => (Conflict, "the transaction was rolled back by the server; run it again"),
+            // A trigger of the user's refuses the row with `RAISE EXCEPTION`: this library raises none.
+            _ if code == "P0001" => (
+                Corrupt,
+                "a trigger refused a row; the cause has its words: change what it refuses, or the trigger",
+            ),
             Some("22" | "23") => (
                 Corrupt,
                 "the database refused a value; the cause names the rule, change the value, or the constraint or trigger that \
@@ -215,7 +220,7 @@ mod tests {
     fn only_what_is_wrong_with_a_value_concerns_one_row() {
         let of_the_server = [
             // Logins, passwords, databases, rights, schemas.
-            "28000", "28P01", "3D000", "55000", "42501", "3F000", "42P01", "42703", "42883", "0A000", "P0001",
+            "28000", "28P01", "3D000", "55000", "42501", "3F000", "42P01", "42703", "42883", "0A000",
             // Servers that are away, full, read-only, or in another's way.
             "08006", "53100", "53200", "53300", "57014", "57P01", "57P03", "58030", "XX000", "XX001", "25006", "25P03",
             "40001", "40P01", "55P03", "25P02", "",
@@ -225,7 +230,7 @@ mod tests {
         for code in of_the_server {
             assert!(!of_code(code).0.concerns_one_row(), "{code}");
         }
-        for code in ["22021", "22P05", "22001", "23505", "23514", "54000"] {
+        for code in ["22021", "22P05", "22001", "23505", "23514", "54000", "P0001"] {
             assert!(of_code(code).0.concerns_one_row(), "{code}");
         }
     }
@@ -235,8 +240,8 @@ mod tests {
     fn every_message_says_what_to_do() {
         let codes = [
             "40P01", "40001", "40000", "55P03", "25P02", "53300", "53100", "25006", "28P01", "3D000", "55000", "42501",
-            "3F000", "22021", "54000", "54001", "25P03", "57014", "57P01", "08006", "XX000", "22001", "23514", "42883",
-            "",
+            "3F000", "P0001", "22021", "54000", "54001", "25P03", "57014", "57P01", "08006", "XX000", "22001", "23514",
+            "42883", "",
         ];
         for code in codes {
             let (_, message) = of_code(code);

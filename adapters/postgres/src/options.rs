@@ -35,7 +35,7 @@ impl Default for PostgresOptions {
         Self {
             schema: "queuert".to_owned(),
             ageing_step: AGEING_STEP,
-            max_connections: 10,
+            max_connections: 11,
             acquire_timeout: Duration::from_secs(30),
             pooler: false,
             migrate: true,
@@ -60,12 +60,12 @@ impl PostgresOptions {
 
     /// How many connections the pool of [`connect`](Self::connect) opens, at most. Workers whose processors need no
     /// transaction use three, whatever their concurrency, upkeep included, and announcements a fourth; the others are for
-    /// transactions, and for calls of the client's that are under way at the same time. One is enough to work with:
-    /// transactions then take turns.
+    /// transactions, and for calls of the client's that are under way at the same time.
     ///
-    /// Beside the pool there is a reserve. While transactions hold every connection of the pool, up to two more renew
-    /// leases, claim jobs and write the ends of attempts, and a third one sends wake-ups; they are closed half a minute
-    /// after they were last needed. Default: 10.
+    /// Transactions get all connections but one: with the last one the library renews leases, writes the ends of attempts,
+    /// claims jobs and sends wake-ups. In a pool of one connection transactions take turns with that work. While a transaction
+    /// holds the connection, the library opens up to three more beside the pool, and closes them half a minute after they were
+    /// last needed. Default: 11, of which ten are for transactions.
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections.max(1);
         self

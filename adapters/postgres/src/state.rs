@@ -11,6 +11,7 @@ use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateE
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tokio::time::Instant;
 
+use crate::connection::budget::Budget;
 use crate::connection::connect::Access;
 use crate::connection::session::Session;
 use crate::error::{corrupt, translate};
@@ -105,6 +106,7 @@ macro_rules! atomic {
             }
             return Ok(answer);
         }
+        $state.inner.store.note_write();
         let mut deadlocks = 0;
         loop {
             let mut work = Work::transaction_for_client(&$state.inner.access).await?;
@@ -205,6 +207,11 @@ impl PostgresState {
         self.inner.liveness().map(Liveness::session_lock)
     }
 
+    /// The budget of the library's own connections.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.inner.access.budget
+    }
+
     /// What this handle knows of other processes, if there is no pooler.
     pub(crate) fn liveness(&self) -> Option<&Arc<Liveness>> {
         let liveness = self.inner.liveness.as_ref();
@@ -289,7 +296,7 @@ impl StateAdapter for PostgresState {
         let Inner { store, access, .. } = &*self.inner;
         if within.is_none() {
             let unknown = store.type_ids.unknown(chains.iter().map(|chain| &chain.job.type_name));
-            store.intern_alone(access, unknown).await?;
+            store.intern_for_client(access, unknown).await?;
         }
         // If an id is taken, the general way finds out which one.
         if within.is_none()
@@ -312,7 +319,11 @@ impl StateAdapter for PostgresState {
         if let Some(liveness) = self.inner.liveness() {
             liveness.enlist(&claim.worker, store, access).await;
         }
-        claim::claim(access, store, claim).await
+        let claimed = claim::claim(access, store, claim).await?;
+        if !claimed.jobs.is_empty() {
+            store.note_write();
+        }
+        Ok(claimed)
     }
 
     async fn claimed_jobs(&self, fence: Fence) -> Result<Vec<ClaimedJob>, StateError> {
@@ -361,6 +372,7 @@ impl StateAdapter for PostgresState {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
+        self.inner.store.note_write();
         match within {
             Some(connection) => {
                 settle::settle(&mut Session::of_caller(connection), &self.inner.store, settlements).await
@@ -377,6 +389,7 @@ impl StateAdapter for PostgresState {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
+        self.inner.store.note_write();
         let settled = settle::settle(&mut transaction.session(), &self.inner.store, settlements).await?;
         transaction.prove();
         Ok(settled)
@@ -387,9 +400,14 @@ impl StateAdapter for PostgresState {
             return Ok(Vec::new());
         }
         // Most sweeps find nothing, and need no transaction for it.
-        let mut work = Work::statement(&self.inner.access).await?;
-        let expired = lease::has_expired(&mut work.session(), &self.inner.store, reap).await?;
-        work.commit().await?;
+        let expired = if self.inner.liveness().is_some_and(Liveness::may_skip_sweep) {
+            false
+        } else {
+            let mut work = Work::statement(&self.inner.access).await?;
+            let expired = lease::has_expired(&mut work.session(), &self.inner.store, reap).await?;
+            work.commit().await?;
+            expired
+        };
         let dead = self.inner.liveness().map(Liveness::deaths).unwrap_or_default();
         if !expired && dead.is_empty() {
             return Ok(Vec::new());
@@ -547,7 +565,8 @@ impl StateAdapter for PostgresState {
         let Inner {
             store, access, upkeep, ..
         } = &*self.inner;
-        upkeep.run(store, access, maintain).await
+        let alone = self.inner.liveness().is_some_and(Liveness::is_alone);
+        upkeep.run(store, access, maintain, alone).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! What all verbs share: the statements, the settings, and what the process remembers.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use queuert::__task::Lock;
@@ -34,6 +35,8 @@ pub(crate) struct Store {
     filled: Lock<HashMap<(usize, Filling), SqlStr>>,
     claims: Lock<HashMap<Claim, SqlStr>>,
     settlements: Lock<HashMap<Shape, SqlStr>>,
+    /// Counts the verbs of this process that have written to the queues.
+    writes: AtomicU64,
 }
 
 impl Store {
@@ -53,7 +56,18 @@ impl Store {
             filled: Lock::default(),
             claims: Lock::default(),
             settlements: Lock::default(),
+            writes: AtomicU64::new(0),
         }
+    }
+
+    /// Counts a verb of this process that writes to the queues, so that there may be work for the upkeep.
+    pub(crate) fn note_write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many verbs of this process have written to the queues.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
     }
 
     /// A template with these gaps filled. The text is remembered, so there must not be too many different ones.

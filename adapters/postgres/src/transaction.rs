@@ -12,7 +12,7 @@ use sqlx_core::transaction::TransactionManager;
 use crate::connection::budget::Borrowed;
 use crate::connection::connect::{Access, Mode};
 use crate::connection::session::Session;
-use crate::error::{misconfigured, translate};
+use crate::error::{has_code, misconfigured, translate};
 use crate::statements::{Filling, fill, plain, text};
 
 /// The name of a setting that does not exist: a statement that must run in a transaction asks for it elsewhere. The error
@@ -59,6 +59,8 @@ pub struct PostgresTransaction {
     prepared_calls: bool,
     /// Whether the last statement was one of the library's own, and went well.
     proven: bool,
+    /// Whether the end of a job was written, after which the server limits how long the session may be idle.
+    settled: bool,
 }
 
 impl PostgresTransaction {
@@ -70,6 +72,7 @@ impl PostgresTransaction {
             inner,
             prepared_calls,
             proven: false,
+            settled: false,
         })
     }
 
@@ -79,9 +82,9 @@ impl PostgresTransaction {
         Session::of_transaction(&mut self.inner, self.prepared_calls)
     }
 
-    /// Says that the last statement was one of a [`session`](Self::session), and went well.
+    /// Says that the last statement was one of a [`session`](Self::session), wrote the end of a job, and went well.
     pub(crate) fn prove(&mut self) {
-        self.proven = true;
+        (self.proven, self.settled) = (true, true);
     }
 
     pub(crate) async fn commit(mut self) -> Result<(), StateError> {
@@ -103,10 +106,12 @@ impl PostgresTransaction {
         };
         if let Err(error) = alive {
             // The result of the rollback does not matter: if it fails, the connection is lost, and the transaction with it.
+            let settled = self.settled;
             let _ = self.rollback().await;
-            return Err(translate(error));
+            return Err(of_commit(error, settled));
         }
-        self.inner.commit().await.map_err(translate)?;
+        let committed = self.inner.commit().await;
+        committed.map_err(|error| of_commit(error, self.settled))?;
         self.inner.release();
         Ok(())
     }
@@ -116,6 +121,26 @@ impl PostgresTransaction {
         self.inner.release();
         Ok(())
     }
+}
+
+/// Translates the error of a commit. The rule by which the server ends a session after the end of a job is not the
+/// application's own, so the message names it.
+fn of_commit(error: sqlx::Error, settled: bool) -> StateError {
+    let advice = match &error {
+        _ if !settled => return translate(error),
+        error if has_code(error, "25P03") => {
+            "the server ended the session before the commit: after `tx.finish` the processor worked on for longer than the rest \
+             of its lease, or than `idle_in_transaction_session_timeout` of the role allows; let `tx.finish` be the last thing \
+             that the processor does, or give the job a longer lease"
+        }
+        sqlx::Error::Io(_) => {
+            "the connection was lost between `tx.finish` and the commit; the server ends the session if the processor works on \
+             for longer than the rest of its lease after `tx.finish`: let that be the last thing that it does, or give the job a \
+             longer lease; otherwise check the network and the server"
+        }
+        _ => return translate(error),
+    };
+    StateError::new(StateErrorKind::Transient, advice).with_source(error)
 }
 
 impl Deref for PostgresTransaction {

@@ -286,6 +286,59 @@ async fn a_begin_that_is_given_up_leaves_no_transaction_open() {
     assert_eq!(ask(&mut watch, "state LIKE 'idle in transaction%'").await, 0);
 }
 
+/// The server ends the session of a transaction that has written the end of its job and is not committed. The attempt says why.
+#[tokio::test]
+async fn an_attempt_that_works_on_after_tx_finish_says_which_rule_it_broke() {
+    let schema = support::Schema::new();
+    // The limit of the role is shorter than what is left of the lease.
+    let impatient = schema
+        .connect_options()
+        .options([("idle_in_transaction_session_timeout", "300ms")]);
+    let state = schema.options().connect_with(impatient).await;
+    let client = Client::builder(state.expect("the test server can be used")).build();
+    let (mut events, name) = (client.events(), schema.name().to_owned());
+    let watch = Arc::new(tokio::sync::Mutex::new(schema.connection().await));
+    let workers = client
+        .worker()
+        .process(move |job: Attempt<Nothing>| {
+            let (watch, name) = (Arc::clone(&watch), name.clone());
+            async move {
+                let (n, attempt) = (job.0, job.number());
+                let tx = job.begin().await?;
+                let done = tx.finish(n).await;
+                let mut watch = watch.lock().await;
+                while attempt == 1 && idle_in_transaction(&mut watch, &name).await > 0 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                done
+            }
+        })
+        .start()
+        .await
+        .expect("the workers start");
+    let chain = client.start(Nothing(7)).await.expect("the chain is started");
+    let failed = async {
+        loop {
+            if let Some(Event::AttemptEnded { outcome, .. }) = events.next().await {
+                return format!("{outcome:?}");
+            }
+        }
+    };
+    let failed = tokio::time::timeout(Duration::from_secs(60), failed).await;
+    let failed = failed.expect("the first attempt ends");
+    assert!(failed.contains("tx.finish") && failed.contains("lease"), "{failed}");
+    let end = client.wait(&chain).timeout(Duration::from_secs(60)).await;
+    assert_eq!(end.expect("the second attempt commits"), 7);
+    workers.stop().await;
+}
+
+/// How many sessions of a test are idle in a transaction.
+async fn idle_in_transaction(watch: &mut PgConnection, application: &str) -> i64 {
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state = 'idle in transaction'";
+    let open = sqlx::query_scalar(open).bind(application.to_owned());
+    open.fetch_one(watch).await.expect("the server tells")
+}
+
 /// A program that was kept from running for too long goes on as after any other failure of the server.
 #[tokio::test]
 async fn a_session_that_the_server_ended_for_its_idle_transaction_is_a_passing_failure() {
@@ -304,16 +357,7 @@ async fn a_session_that_the_server_ended_for_its_idle_transaction_is_a_passing_f
     started.expect("the store is well");
     // Until the server has ended it.
     let mut watch = schema.connection().await;
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state = 'idle in transaction'";
-    loop {
-        let open: i64 = sqlx::query_scalar(open)
-            .bind(schema.name().to_owned())
-            .fetch_one(&mut watch)
-            .await
-            .expect("the server tells");
-        if open == 0 {
-            break;
-        }
+    while idle_in_transaction(&mut watch, schema.name()).await > 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let error = client

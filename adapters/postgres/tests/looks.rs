@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use queuert::{AttemptOutcome, Entry, Event, EventStream, JobTypes, RetryPolicy, Workers};
+use queuert::adapter::{Notice, NotifyAdapter};
+use queuert::{AttemptOutcome, Entry, Event, EventStream, JobType, JobTypes, LeaseSettings, RetryPolicy, Workers};
 use queuert_postgres::{Attempt, Client, JobResult, PostgresNotify, PostgresState};
 use serde::{Deserialize, Serialize};
 use support::Schema;
 use tokio::sync::{Barrier, Semaphore};
+use tokio::time::Instant;
 
 /// Longer than any test: what runs was not found by polling.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -337,4 +339,96 @@ async fn stores_in_two_schemas_of_one_database_do_not_hear_each_other() {
     for (_, workers) in fleet {
         workers.stop().await;
     }
+}
+
+/// The process that looks does not run the type of the dead one, and the process that does run it never looks by itself: it is
+/// told.
+#[tokio::test]
+async fn a_process_that_runs_the_type_of_a_dead_one_is_told_by_one_that_looks() {
+    let schema = Arc::new(Schema::new());
+    let begun = Arc::new(Semaphore::new(0));
+    let process = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime can be built");
+    let (of_process, begins) = (Arc::clone(&schema), Arc::clone(&begun));
+    let dying = process.spawn(async move {
+        let client = listening(&of_process).await;
+        let worker = client.worker().process(move |job: Attempt<Occupy>| {
+            begins.add_permits(1);
+            async move {
+                std::future::pending::<()>().await;
+                job.finish(())
+            }
+        });
+        let workers = worker.lease(LeaseSettings::of(NEVER)).start().await;
+        // Neither is dropped, which would stop the workers.
+        std::mem::forget((client, workers.expect("the worker starts")));
+    });
+    dying.await.expect("it starts");
+    let starter = silent(&schema).await;
+    starter.start(Occupy).await.expect("it starts");
+    let _ = begun.acquire().await.expect("nothing closes it");
+
+    let looker = listening(&schema).await;
+    let looking = work(&looker).await;
+    let state = schema.state().await;
+    let notify = PostgresNotify::options().look_interval(NEVER).build(&state);
+    let survivor = Client::builder(state).notify(notify.clone()).build();
+    let mut events = survivor.events();
+    let surviving = survivor
+        .worker()
+        .process(|job: Attempt<Occupy>| async move { job.finish(()) })
+        .poll_interval(NEVER)
+        .start()
+        .await
+        .expect("the worker starts");
+    while notify.peers() < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // All of its tasks end where they are, and its sessions with them.
+    process.shutdown_background();
+    let died = Instant::now();
+    let reaped = async { while !matches!(events.next().await, Some(Event::JobReaped { .. })) {} };
+    tokio::time::timeout(SOON, reaped).await.expect("the job is taken back");
+    // A second to be sure that it is dead, less than another one until a look; and time for a busy machine.
+    assert!(died.elapsed() < Duration::from_secs(10), "{:?}", died.elapsed());
+    surviving.stop().await;
+    looking.stop().await;
+}
+
+/// A look that waits for a lock, or takes long, does not hold up announcements.
+#[tokio::test]
+async fn announcements_go_out_while_a_look_takes_long() {
+    let schema = Schema::new();
+    let state = schema.state().await;
+    let notify = PostgresNotify::new(&state);
+    let client = Client::builder(state).notify(notify.clone()).build();
+    let workers = work(&client).await;
+    is_idle(&client).await;
+    let mut blocker = schema.connection().await;
+    let lock = "BEGIN; LOCK TABLE {schema}.later IN ACCESS EXCLUSIVE MODE";
+    schema.run(&mut blocker, lock).await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock' \
+                   AND query LIKE '%pg_try_advisory_xact_lock%'";
+    loop {
+        let waiting = sqlx::query_scalar::<_, i64>(waiting).bind(schema.name().to_owned());
+        if waiting.fetch_one(&mut blocker).await.expect("the server tells") > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let notice = Notice::JobsAvailable {
+        type_name: Occupy::NAME.into(),
+        count: 1,
+    };
+    let told = async {
+        notify.announce(&[notice]).await?;
+        notify.flush().await
+    };
+    let told = tokio::time::timeout(Duration::from_secs(3), told).await;
+    told.expect("it does not wait for the look").expect("it goes out");
+    schema.run(&mut blocker, "ROLLBACK").await;
+    workers.stop().await;
 }

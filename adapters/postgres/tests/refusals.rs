@@ -254,3 +254,48 @@ async fn a_server_that_accepts_no_writes_loses_no_result() {
     )
     .await;
 }
+
+/// A trigger of the user's that refuses the row of one job's end: that attempt fails, for as often as the job is tried, and the
+/// other ends are written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trigger_that_refuses_an_end_fails_that_attempt_and_no_other() {
+    let place = Place::new().await;
+    let client = place.client().await;
+    let refuse = "CREATE FUNCTION queuert.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                  IF NEW.output = '7' THEN RAISE EXCEPTION 'seven is not welcome'; END IF; RETURN NEW; END $$; \
+                  CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON queuert.result FOR EACH ROW EXECUTE FUNCTION queuert.refuse()";
+    place.run_inside(&[refuse]).await;
+    let workers = client
+        .worker()
+        .concurrency(10)
+        .retry(RetryPolicy::new().max_attempts(2).initial(Duration::from_millis(10)))
+        .process(|job: Attempt<First>| async move {
+            let n = job.0;
+            job.finish(n)
+        })
+        .process(|job: Attempt<Last>| async move {
+            let n = job.0;
+            job.finish(n)
+        })
+        .start()
+        .await
+        .expect("the workers start");
+    let chains = client.start_many((0..10).map(First)).await.expect("the chains start");
+    for (n, chain) in chains.iter().enumerate() {
+        let end = client.wait(chain).timeout(PATIENCE).await;
+        match n {
+            7 => assert!(
+                format!("{:?}", end.unwrap_err()).contains("Dead"),
+                "it has had its attempts"
+            ),
+            _ => assert_eq!(end.expect("nothing refuses it"), n),
+        }
+    }
+    let jobs = client.list_jobs().limit(100).await.expect("jobs can be listed").items;
+    let refused: Vec<_> = jobs.iter().filter(|job| job.attempt != 1).collect();
+    assert_eq!(refused.len(), 1);
+    let error = format!("{:?}", refused[0]);
+    assert!(error.contains("a trigger refused a row"), "{error}");
+    workers.stop().await;
+    client.state().close().await;
+}

@@ -6,11 +6,15 @@
 
 mod support;
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
-use queuert::adapter::{CreatedChain, NewChain, NewJob, Refusal, StateAdapter};
-use queuert::{JobId, Payload, StateError};
+use queuert::adapter::{ClaimJobs, ClaimType, CreatedChain, NewChain, NewJob, Refusal, StateAdapter};
+use queuert::{Fence, JobId, Payload, StateError, StateErrorKind, WorkerId};
 use queuert_postgres::PostgresState;
 use sqlx::PgConnection;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -307,4 +311,63 @@ async fn a_kept_start_of_a_new_type_holds_up_no_other_process() {
             }
         }
     }
+}
+
+/// Starts of types that the process does not know yet, polled once and kept, take no connection of the workers'.
+#[tokio::test]
+async fn kept_starts_of_new_types_hold_up_no_worker() {
+    let (_schema, state) = prepared().await;
+    let new = |number: u128| {
+        let job = NewJob::new(id(number), format!("new type {number}"), Payload::from_text("1"));
+        [NewChain::new(job)]
+    };
+    let chains: Vec<_> = (1..=4).map(new).collect();
+    let mut kept = Vec::new();
+    for chain in &chains {
+        kept.push(
+            kept_start(&state, None, chain, 1)
+                .await
+                .expect("one poll is not enough"),
+        );
+    }
+    let types = vec![ClaimType {
+        name: "task".into(),
+        lease: Duration::from_secs(60),
+    }];
+    let fence = Fence::from_uuid(Uuid::from_u128(fastrand::u128(..)));
+    let claim = ClaimJobs::new(types, 1, WorkerId::new("worker"), fence);
+    let claimed = tokio::time::timeout(Duration::from_secs(20), state.claim_jobs(&claim)).await;
+    let claimed = claimed
+        .expect("a worker does not wait for a start that nobody polls")
+        .unwrap();
+    assert_eq!(claimed.jobs.len(), 1);
+    for start in kept {
+        start.await.unwrap().unwrap();
+    }
+}
+
+/// A start of a type that the process does not know yet, in a transaction that has the last connection, while the server cannot
+/// be reached on another one.
+#[tokio::test]
+async fn a_start_of_a_new_type_does_not_wait_for_a_connection_for_ever() {
+    let schema = Schema::new();
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(Duration::from_secs(2))
+        .connect_with(schema.connect_options())
+        .await
+        .unwrap();
+    let state = schema.options().from_pool(pool.clone()).await.unwrap();
+    let mut transaction = state.begin().await.unwrap();
+    // Takes connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = PgConnectOptions::new_without_pgpass()
+        .host("127.0.0.1")
+        .username("somebody");
+    pool.set_connect_options(options.port(silent.local_addr().unwrap().port()));
+    let new = [chain(1)];
+    let started = state.create_chains(Some(&mut transaction), &new);
+    let started = tokio::time::timeout(Duration::from_secs(60), started).await;
+    let error = started.expect("it does not hang").unwrap_err();
+    assert_eq!(error.kind(), StateErrorKind::Transient, "{error:?}");
 }

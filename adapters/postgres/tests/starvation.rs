@@ -1,4 +1,4 @@
-//! Transactions hold all connections of the pool, and nothing of the library's own waits for them.
+//! Transactions hold all connections that the pool gives them, and nothing of the library's own waits for them.
 
 mod support;
 
@@ -67,6 +67,15 @@ async fn make(schema: &Schema, made: Made, connections: u32) -> PostgresState {
     state.expect("the test server can be used")
 }
 
+/// How many transactions the pool of such a state gives a connection at a time. The last one of a pool that the library has
+/// opened is its own.
+fn transactions(made: Made, connections: u32) -> u32 {
+    match made {
+        Made::Connected if connections > 1 => connections - 1,
+        _ => connections,
+    }
+}
+
 /// More workers than connections, transactions that are open for longer than leases, and jobs without transactions beside
 /// them: every job takes one attempt.
 async fn starved(made: Made, connections: u32) {
@@ -129,7 +138,8 @@ async fn starved(made: Made, connections: u32) {
         .await
         .expect("the chains are started");
     let computing = client.start(Compute(1)).await.expect("the chain is started");
-    drop(begun.acquire_many(connections + 1).await.expect("it is open"));
+    let open = transactions(made, connections);
+    drop(begun.acquire_many(open + 1).await.expect("it is open"));
 
     // The pool has nothing to give from now on. A rival process would take every lease that is not renewed.
     let rival = make(&schema, Made::Connected, 4).await;
@@ -215,6 +225,133 @@ async fn a_pool_of_ten_held_by_transactions_loses_no_lease() {
     starved(Made::FromPool, 10).await;
 }
 
+/// A role with a limit, dropped with this value.
+struct Role(String);
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename";
+        support::clean(&[
+            format!("{end} = '{0}'", self.0),
+            format!("DROP OWNED BY {0}; DROP ROLE {0}", self.0),
+        ]);
+    }
+}
+
+/// The role of a process may have as many connections as its pool, and no more: nothing can be opened beside it. As many long
+/// transactions, and a job without one: every job takes one attempt, and wake-ups go out.
+async fn limited(connections: u32) {
+    let schema = Schema::new();
+    let rival = Client::builder(make(&schema, Made::Connected, 4).await).build();
+    let role = Role(postgres_support::unique_name("queuert_limited"));
+    let grants = format!(
+        "CREATE ROLE {0} LOGIN CONNECTION LIMIT {connections}; GRANT ALL ON SCHEMA {{schema}} TO {0}; \
+         GRANT ALL ON ALL TABLES IN SCHEMA {{schema}} TO {0}; GRANT ALL ON ALL SEQUENCES IN SCHEMA {{schema}} TO {0}",
+        role.0
+    );
+    schema.run(&mut schema.connection().await, &grants).await;
+    let state = PostgresState::options()
+        .schema(schema.name())
+        .max_connections(connections)
+        .connect_with(schema.connect_options().username(&role.0))
+        .await
+        .expect("the role may use the schema");
+    // The listener, where there is one, has one of the connections, and transactions one less.
+    let listens = connections > 2;
+    let builder = Client::builder(state.clone());
+    let client = match listens {
+        true => builder.notify(PostgresNotify::new(&state)).build(),
+        false => builder.build(),
+    };
+    let open = connections - if listens { 2 } else { 1 };
+    let begun = Arc::new(Semaphore::new(0));
+    let (go_on, may_go_on) = watch::channel(false);
+    let workers = client
+        .worker()
+        .process({
+            let begun = Arc::clone(&begun);
+            move |job: Attempt<Write>| {
+                let (begun, mut may_go_on) = (Arc::clone(&begun), may_go_on.clone());
+                async move {
+                    let n = job.0;
+                    let mut tx = job.begin().await?;
+                    sqlx::query("SELECT 1").execute(&mut *tx).await?;
+                    begun.add_permits(1);
+                    may_go_on.wait_for(|go_on| *go_on).await?;
+                    tx.finish(n).await
+                }
+            }
+        })
+        .process({
+            let begun = Arc::clone(&begun);
+            move |job: Attempt<Compute>| {
+                let begun = Arc::clone(&begun);
+                async move {
+                    let n = job.0;
+                    begun.add_permits(1);
+                    tokio::time::sleep(LEASE * 2).await;
+                    job.finish(n)
+                }
+            }
+        })
+        .concurrency(2 * connections as usize)
+        .lease(LeaseSettings::of(LEASE))
+        .start()
+        .await
+        .expect("the workers start");
+    let writes = client
+        .start_many((0..u64::from(connections)).map(Write))
+        .await
+        .expect("the chains are started");
+    let computing = client.start(Compute(1)).await.expect("the chain is started");
+    drop(begun.acquire_many(open + 1).await.expect("it is open"));
+
+    // A rival process takes every lease that is not renewed, while all transactions are open.
+    let reaper = rival
+        .worker()
+        .process(|job: Attempt<Write>| async move {
+            let n = job.0;
+            job.finish(n)
+        })
+        .process(|job: Attempt<Compute>| async move {
+            let n = job.0;
+            job.finish(n)
+        })
+        .reap_interval(Duration::from_millis(100))
+        .start()
+        .await
+        .expect("the rival starts");
+    let end = rival
+        .wait(&computing)
+        .poll_interval(Duration::from_millis(10))
+        .timeout(PATIENCE);
+    assert_eq!(end.await.expect("it ends"), 1);
+    go_on.send_replace(true);
+    for (n, write) in writes.iter().enumerate() {
+        let end = rival
+            .wait(write)
+            .poll_interval(Duration::from_millis(10))
+            .timeout(PATIENCE);
+        assert_eq!(end.await.expect("it ends"), n as u64);
+    }
+    let jobs = rival.list_jobs().limit(1_000).await.expect("a list");
+    let charged = jobs.items.iter().filter(|job| job.attempt != 1).count();
+    assert_eq!(charged, 0, "{connections} connections: attempts were charged");
+    workers.stop().await;
+    reaper.stop().await;
+    state.close().await;
+}
+
+#[tokio::test]
+async fn a_role_with_as_many_connections_as_its_pool_of_two_loses_no_lease() {
+    limited(2).await;
+}
+
+#[tokio::test]
+async fn a_role_with_as_many_connections_as_its_pool_of_five_loses_no_lease() {
+    limited(5).await;
+}
+
 /// A process that only starts chains tells the others, whoever holds its connections.
 #[tokio::test]
 async fn wake_ups_go_out_while_transactions_hold_the_pool() {
@@ -222,15 +359,18 @@ async fn wake_ups_go_out_while_transactions_hold_the_pool() {
         let schema = Schema::new();
         let state = make(&schema, made, 2).await;
         let notify = PostgresNotify::new(&state);
-        let one = state.begin().await.expect("a transaction begins");
-        let other = state.begin().await.expect("a transaction begins");
+        let mut open = Vec::new();
+        for _ in 0..transactions(made, 2) {
+            open.push(state.begin().await.expect("a transaction begins"));
+        }
         let notice = Notice::JobsAvailable {
             type_name: Quick::NAME.into(),
             count: 1,
         };
         notify.announce(&[notice]).await.expect("it goes out");
-        state.rollback(one).await.expect("it ends");
-        state.rollback(other).await.expect("it ends");
+        for transaction in open {
+            state.rollback(transaction).await.expect("it ends");
+        }
     }
 }
 

@@ -9,8 +9,9 @@
 //! Transactions of the user's keep their connections ready in the same way, for each other and for callers that wait for
 //! one: the sign of life would be a round trip per transaction.
 //!
-//! Transactions may hold all connections of the pool. The library's own loops do not wait for them: see
-//! [`Reserve`](crate::connection::reserve::Reserve).
+//! The library's own loops do not wait for transactions. A pool that the library has opened gives transactions all
+//! connections but one: see [`KeptForLibrary`]. Of the application's pool, and of a pool of one connection, transactions may
+//! hold all connections: see [`Reserve`](crate::connection::reserve::Reserve).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -21,13 +22,14 @@ use std::time::Duration;
 use queuert::__task::spawn_on;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
-use sqlx::{PgConnection, PgPool, Postgres, SqlStr};
+use sqlx::{Connection, PgConnection, PgPool, Postgres, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::connection::connect::{FRESH, Sessions};
+use crate::connection::connect::{FRESH, SIGN_OF_LIFE, Sessions, hears};
+use crate::connection::kept_for_library::{FILLING, HELD_UP, KeptForLibrary, TransactionPermit};
 use crate::connection::per_runtime::{IdleTask, PerRuntime, Permits, Share, current_runtime};
 use crate::connection::reserve::Reserved;
 
@@ -46,6 +48,10 @@ const KEPT: Duration = Duration::from_secs(30);
 /// The same where the pool has no other connection: callers that this library knows nothing of may wait for one.
 const KEPT_FROM_OTHERS: Duration = Duration::from_millis(100);
 
+/// How long the pool may take to open a connection before its caller also takes a connection that another caller releases:
+/// the server may have none left.
+const OPENING: Duration = Duration::from_millis(250);
+
 /// Permits for connections of a pool. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
@@ -56,34 +62,38 @@ pub(crate) struct Budget {
 pub(crate) struct Shared {
     pool: PgPool,
     sessions: Sessions,
+    /// `Some` for a pool of two connections or more that the library has opened.
+    pub(crate) kept: Option<Arc<KeptForLibrary>>,
     pub(crate) per_runtime: PerRuntime,
 }
 
 impl Budget {
     /// For a state.
-    pub(crate) fn new(pool: PgPool, sessions: Sessions) -> Self {
+    pub(crate) fn new(pool: PgPool, sessions: Sessions, kept: Option<Arc<KeptForLibrary>>) -> Self {
         let share = Share {
             statements: STATEMENTS,
             renewals: true,
         };
-        Self::with(pool, share, sessions)
+        Self::with(pool, share, sessions, kept)
     }
 
-    /// For announcements, one at a time on each runtime.
-    pub(crate) fn single(pool: PgPool) -> Self {
+    /// For announcements, one at a time on each runtime. `kept` is the connection that the state of the same pool keeps from
+    /// transactions.
+    pub(crate) fn single(pool: PgPool, kept: Option<Arc<KeptForLibrary>>) -> Self {
         let share = Share {
             statements: 1,
             renewals: false,
         };
-        Self::with(pool, share, Sessions::of_pooler())
+        Self::with(pool, share, Sessions::of_pooler(), kept)
     }
 
-    fn with(pool: PgPool, share: Share, sessions: Sessions) -> Self {
+    fn with(pool: PgPool, share: Share, sessions: Sessions, kept: Option<Arc<KeptForLibrary>>) -> Self {
         let per_runtime = PerRuntime::new(share);
         Self {
             shared: Arc::new(Shared {
                 pool,
                 sessions,
+                kept,
                 per_runtime,
             }),
         }
@@ -102,15 +112,39 @@ impl Budget {
     }
 
     async fn acquire_in_turn(&self, permits: &Permits) -> Result<Borrowed, sqlx::Error> {
-        let shared = &self.shared;
-        let reserved = async {
-            tokio::time::sleep(permits.reserve.hesitation(shared.can_spare())).await;
-            permits.reserve.take_turn(&shared.pool).await
-        };
+        let reserved = self.reserved(permits, permits.reserve.take_turn(&self.shared.pool));
         or_reserved(self.acquire(), reserved).await
     }
 
-    /// For statements of the upkeep, which are in no hurry and may take long. They do not get a connection of the reserve.
+    /// A connection that transactions cannot have: the one that is kept from them, or else one beside the pool.
+    async fn reserved(&self, permits: &Permits, beside: impl Future<Output = Reserved>) -> Borrowed {
+        let can_spare = self.shared.can_spare();
+        let hesitation = permits.reserve.hesitation(can_spare);
+        let Some(kept) = &self.shared.kept else {
+            tokio::time::sleep(hesitation).await;
+            return Borrowed::reserved(beside.await);
+        };
+        let kept = async {
+            if can_spare {
+                tokio::time::sleep(hesitation).await;
+            }
+            kept.take().await
+        };
+        let beside = async {
+            tokio::time::sleep(hesitation + HELD_UP).await;
+            beside.await
+        };
+        tokio::select! {
+            biased;
+            mut borrowed = kept => {
+                borrowed.budget = Arc::downgrade(&self.shared);
+                borrowed
+            }
+            reserved = beside => Borrowed::reserved(reserved),
+        }
+    }
+
+    /// For statements of the upkeep and looks of the notifier, which are in no hurry and may take long. They do not get a connection of the reserve.
     pub(crate) async fn for_upkeep(&self) -> Result<Borrowed, sqlx::Error> {
         let permit = self.permit(&self.shared.per_runtime.permits()).await?;
         self.take(permit, None).await
@@ -124,12 +158,8 @@ impl Budget {
             let permit = self.permit(&permits).await?;
             self.take(permit, None).await
         };
-        let reserved = async {
-            // Renewals come early enough to wait this long for a turn.
-            let hesitation = permits.reserve.hesitation(shared.can_spare());
-            tokio::time::sleep(hesitation).await;
-            permits.reserve.renew(&shared.pool).await
-        };
+        // Renewals come early enough to wait for a turn for as long as the others do.
+        let reserved = self.reserved(&permits, permits.reserve.renew(&shared.pool));
         Box::pin(or_reserved(in_turn, reserved)).await
     }
 
@@ -153,11 +183,42 @@ impl Budget {
         }
     }
 
-    /// For transactions of the user's, which wait for nothing but the pool.
+    /// For transactions of the user's, which wait for nothing but the pool and each other.
     pub(crate) async fn for_transaction(&self) -> Result<Borrowed, sqlx::Error> {
+        let Some(kept) = &self.shared.kept else {
+            let mut borrowed = self.acquire().await?;
+            borrowed.budget = Arc::downgrade(&self.shared);
+            return Ok(borrowed);
+        };
+        let acquiring = async {
+            let permit = kept.permit_transaction().await?;
+            if kept.is_missing() {
+                Box::pin(self.keep_one_for_library(kept)).await?;
+            }
+            let mut borrowed = self.acquire().await?;
+            borrowed.budget = Arc::downgrade(&self.shared);
+            borrowed.transaction = Some(kept.admit(permit));
+            Ok(borrowed)
+        };
+        let patience = self.shared.pool.options().get_acquire_timeout();
+        let acquired = tokio::time::timeout(patience, acquiring).await;
+        acquired.map_err(|_| sqlx::Error::PoolTimedOut)?
+    }
+
+    /// Keeps a connection for the library, before another transaction takes the last one that can be had.
+    async fn keep_one_for_library(&self, kept: &Arc<KeptForLibrary>) -> Result<(), sqlx::Error> {
+        let Ok(_turn) = tokio::time::timeout(FILLING, kept.filling.lock()).await else {
+            return Ok(());
+        };
+        let Some(filling) = kept.begin_filling() else {
+            return Ok(());
+        };
         let mut borrowed = self.acquire().await?;
         borrowed.budget = Arc::downgrade(&self.shared);
-        Ok(borrowed)
+        borrowed.used = Instant::now();
+        filling.put(borrowed);
+        IdleTask::start(&self.shared);
+        Ok(())
     }
 
     /// A connection that is kept ready, or becomes so before the pool has one.
@@ -181,15 +242,45 @@ impl Budget {
         if let Some(borrowed) = borrowed.filter(Borrowed::is_usable) {
             return Ok(borrowed);
         }
-        let Some(left) = left else {
-            return self.shared.open().await;
+        let mut open = pin!(self.shared.open());
+        let mut left = match left {
+            Some(left) => {
+                // The connection of another runtime comes by way of the pool, which tests whether it can be used here.
+                drop(self.shared.per_runtime.take_from_others());
+                left
+            }
+            None => {
+                tokio::select! {
+                    biased;
+                    opened = &mut open => return opened,
+                    () = tokio::time::sleep(OPENING) => {}
+                }
+                let (borrowed, left) = self
+                    .shared
+                    .per_runtime
+                    .here(|share_of_runtime| (share_of_runtime.from_transactions.pop(), share_of_runtime.wait()));
+                if let Some(borrowed) = borrowed.filter(Borrowed::is_usable) {
+                    return Ok(borrowed);
+                }
+                left
+            }
         };
-        // The connection of another runtime comes by way of the pool, which tests whether it can be used here.
-        drop(self.shared.per_runtime.take_from_others());
-        tokio::select! {
-            biased;
-            Ok(borrowed) = left => Ok(borrowed),
-            opened = self.shared.open() => opened,
+        let mut waits = true;
+        loop {
+            tokio::select! {
+                biased;
+                borrowed = &mut left, if waits => match borrowed {
+                    Ok(borrowed) => return Ok(borrowed),
+                    Err(_) => waits = false,
+                },
+                opened = &mut open => return opened,
+                () = tokio::time::sleep(OPENING) => {
+                    // While the pool tries to open a connection, it does not see those that came back meanwhile.
+                    if self.shared.pool.num_idle() > 0 {
+                        open.set(self.shared.open());
+                    }
+                }
+            }
         }
     }
 
@@ -243,18 +334,18 @@ impl Budget {
 /// A connection of the pool, or of the reserve if that is there first.
 async fn or_reserved(
     usual: impl Future<Output = Result<Borrowed, sqlx::Error>>,
-    reserved: impl Future<Output = Reserved>,
+    reserved: impl Future<Output = Borrowed>,
 ) -> Result<Borrowed, sqlx::Error> {
     let mut reserved = pin!(reserved);
     let usual = tokio::select! {
         biased;
         usual = usual => usual,
-        reserved = &mut reserved => return Ok(Borrowed::reserved(reserved)),
+        reserved = &mut reserved => return Ok(reserved),
     };
     match usual {
         // The timeout of the pool may be shorter than it takes to open a connection.
         Err(sqlx::Error::PoolTimedOut) => match tokio::time::timeout(GIVE_BACK, reserved).await {
-            Ok(reserved) => Ok(Borrowed::reserved(reserved)),
+            Ok(reserved) => Ok(reserved),
             Err(_) => Err(sqlx::Error::PoolTimedOut),
         },
         usual => usual,
@@ -293,6 +384,10 @@ pub(crate) struct Borrowed {
     reserved: bool,
     /// The turn of the borrower at the reserve.
     turn: Option<OwnedSemaphorePermit>,
+    /// The permit of a transaction of the user's, released like `permit`.
+    transaction: Option<TransactionPermit>,
+    /// Where the connection goes back to if it is the one that is kept from transactions.
+    kept: Option<Arc<KeptForLibrary>>,
     /// Where the connection may be kept ready.
     budget: Weak<Shared>,
     since: Instant,
@@ -311,6 +406,8 @@ impl Borrowed {
             client: None,
             reserved: false,
             turn: None,
+            transaction: None,
+            kept: None,
             budget: Weak::new(),
             since: Instant::now(),
             used: Instant::now(),
@@ -328,6 +425,27 @@ impl Borrowed {
     /// Whether a connection that was kept ready may be used on this runtime now.
     fn is_usable(&self) -> bool {
         self.used.elapsed() < FRESH && self.runtime == current_runtime()
+    }
+
+    /// Whether the connection can be used on this runtime now, also if it was not used for a while: then it asks the server.
+    pub(crate) async fn answers(&mut self) -> bool {
+        if self.is_usable() {
+            return true;
+        }
+        let here = current_runtime();
+        let stayed = self.runtime == here;
+        let answer = async { if stayed { self.ping().await } else { hears(self).await } };
+        let answers = tokio::time::timeout(SIGN_OF_LIFE, answer)
+            .await
+            .is_ok_and(|answer| answer.is_ok());
+        self.is_unclear |= !answers;
+        self.runtime = here;
+        answers
+    }
+
+    /// Makes the connection go back to where it is kept for the library.
+    pub(crate) fn keep_for(&mut self, kept: Arc<KeptForLibrary>) {
+        self.kept = Some(kept);
     }
 
     /// When the connection was released.
@@ -373,12 +491,20 @@ impl Borrowed {
         let Some(budget) = self.budget.upgrade() else {
             return;
         };
+        if let Some(kept) = self.kept.take_if(|_| !budget.pool.is_closed()) {
+            let permit = self.permit.take();
+            (self.used, self.runtime) = (Instant::now(), current_runtime());
+            kept.put(self);
+            IdleTask::start(&budget);
+            drop(permit);
+            return;
+        }
         let can_spare = budget.can_spare();
         let kept = if can_spare { KEPT } else { KEPT_FROM_OTHERS };
         if self.since.elapsed() >= kept || budget.pool.is_closed() {
             return;
         }
-        let permit = self.permit.take();
+        let (permit, transaction) = (self.permit.take(), self.transaction.take());
         self.client = None;
         self.used = Instant::now();
         let runtime = current_runtime();
@@ -394,7 +520,7 @@ impl Borrowed {
             });
         IdleTask::start(&budget);
         // Released last, so that the next holder finds the connection.
-        drop(permit);
+        drop((permit, transaction));
     }
 }
 
@@ -419,10 +545,14 @@ impl Drop for Borrowed {
         while self.depth() > 0 {
             PgTransactionManager::start_rollback(self);
         }
+        if let Some(kept) = self.kept.take() {
+            kept.lost();
+        }
         let Some(mut connection) = self.connection.take() else {
             return;
         };
         let (permit, turn, is_unclear) = (self.permit.take(), self.turn.take(), self.is_unclear);
+        let transaction = self.transaction.take();
         // Without a runtime nothing can be sent to the server, and the pool cannot be used.
         let Ok(runtime) = Handle::try_current() else {
             drop(connection.return_to_pool());
@@ -438,7 +568,7 @@ impl Drop for Borrowed {
             };
             // The result does not matter: a connection that is not idle now is closed.
             let _ = tokio::time::timeout(GIVE_BACK, back).await;
-            drop((permit, turn));
+            drop((permit, turn, transaction));
         });
     }
 }

@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 use crate::connection::budget::Budget;
 use crate::connection::hidden::Hidden;
+use crate::connection::kept_for_library::KeptForLibrary;
+use crate::connection::reserve::open_beside;
 use crate::error::{has_code, misconfigured, translate};
 use crate::liveness::Liveness;
 use crate::liveness::session_lock::{self, SessionLock};
@@ -56,7 +58,7 @@ pub(crate) const KEEPALIVES: [(&str, &str); 4] = [
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// How long a connection that another runtime has made may take to answer.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// How the library's own statements run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,9 +101,9 @@ impl Begins {
 }
 
 impl Access {
-    fn new(pool: PgPool, sessions: Sessions, own: Begins, guarded: Begins) -> Self {
+    fn new(pool: PgPool, sessions: Sessions, own: Begins, guarded: Begins, kept: Option<Arc<KeptForLibrary>>) -> Self {
         Self {
-            budget: Budget::new(pool.clone(), sessions.clone()),
+            budget: Budget::new(pool.clone(), sessions.clone(), kept),
             pool,
             sessions,
             own,
@@ -205,26 +207,33 @@ pub(crate) async fn connect(settings: PostgresOptions, options: PgConnectOptions
             plain: Hidden(plain),
             is_plain: AtomicBool::new(false),
         })));
+        open_both(&pool).await;
+        let kept = KeptForLibrary::of(&pool);
         return Ok(PostgresState::new(
             &settings,
-            Access::new(pool, sessions, own, Begins::guarded(&usual)),
+            Access::new(pool, sessions, own, Begins::guarded(&usual), kept),
         ));
     }
     let pool = pool_options(&settings).connect_lazy_with(plain);
-    Ok(PostgresState::new(&settings, guarded(pool, &usual)))
+    let kept = KeptForLibrary::of(&pool);
+    Ok(PostgresState::new(&settings, guarded(pool, &usual, kept)))
+}
+
+/// Opens the second connection of a pool of two. The library needs one beside that of a transaction, and the session lock,
+/// which the library can do without, may take the last connection that the server has left.
+async fn open_both(pool: &PgPool) {
+    if pool.options().get_max_connections() == 2 {
+        let both = async { (pool.acquire().await, pool.acquire().await) };
+        // Without the second connection the library still works, but more slowly.
+        drop(tokio::time::timeout(SIGN_OF_LIFE, both).await);
+    }
 }
 
 /// The connection on which the server is inspected and the schema is made.
 async fn first_connection(settings: &PostgresOptions, options: &PgConnectOptions) -> Result<PgConnection, StateError> {
-    if !settings.pooler {
-        let kept_alive = options.clone().options(missing_keepalives(options));
-        match PgConnection::connect_with(&kept_alive).await {
-            // A pooler refuses the options, in one of these ways.
-            Err(error) if has_code(&error, "08P01") || has_code(&error, "0A000") => {}
-            connection => return connection.map_err(translate),
-        }
-    }
-    PgConnection::connect_with(options).await.map_err(translate)
+    open_beside(options, settings.pooler, settings.acquire_timeout)
+        .await
+        .map_err(translate)
 }
 
 /// The keepalives that the application has not set itself in the options of its connections.
@@ -241,7 +250,7 @@ pub(crate) async fn adopt(settings: PostgresOptions, pool: PgPool) -> Result<Pos
     let usual = inspect(connection.get()).await?;
     migrate::install(connection.get(), &settings.schema, settings.migrate).await?;
     connection.keep();
-    Ok(PostgresState::new(&settings, guarded(pool, &usual)))
+    Ok(PostgresState::new(&settings, guarded(pool, &usual, None)))
 }
 
 /// A connection of the application's pool that is closed unless it is given back on purpose. A future that is dropped while
@@ -266,12 +275,13 @@ impl Drop for ClosedUnlessKept {
     }
 }
 
-fn guarded(pool: PgPool, usual: &Usual) -> Access {
+fn guarded(pool: PgPool, usual: &Usual, kept: Option<Arc<KeptForLibrary>>) -> Access {
     Access::new(
         pool,
         Sessions::of_pooler(),
         Begins::guarded(usual),
         Begins::guarded(usual),
+        kept,
     )
 }
 
@@ -355,7 +365,7 @@ impl Home {
 /// Whether the runtime that has made a connection still drives it. Without that runtime a connection can send, and can read an
 /// answer that is there already when it looks, as a quick one may be on a busy machine. It cannot wait for one. So the second
 /// answer takes the server a while.
-async fn hears(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub(crate) async fn hears(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     connection.ping().await?;
     sqlx::raw_sql(plain(text::ANSWERS_LATE)).execute(connection).await?;
     Ok(())

@@ -4,8 +4,9 @@
 pub(crate) mod budget;
 pub(crate) mod connect;
 pub(crate) mod hidden;
+pub(crate) mod kept_for_library;
 mod per_runtime;
-mod reserve;
+pub(crate) mod reserve;
 pub(crate) mod session;
 pub(crate) mod url;
 

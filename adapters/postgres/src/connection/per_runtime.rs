@@ -250,7 +250,9 @@ impl IdleTask {
                 share_of_runtime.take_abandoned(closed, &mut old)
             }
         }
-        self.done = per_runtime.values().all(RuntimeShare::is_empty);
+        let kept = budget.kept.as_ref();
+        old.extend(kept.and_then(|kept| kept.take_old(READY, closed)));
+        self.done = per_runtime.values().all(RuntimeShare::is_empty) && !kept.is_some_and(|kept| kept.is_here());
         // Under the lock: the next release of a connection starts another task.
         if let Some(share_of_runtime) = per_runtime.get_mut(&self.runtime) {
             share_of_runtime.has_idle_task = !self.done;
@@ -292,7 +294,7 @@ mod tests {
     fn budget(runtime: &Runtime) -> Budget {
         runtime.block_on(async {
             let pool = PgPoolOptions::new().connect_lazy("postgres://nobody@localhost/nowhere");
-            Budget::new(pool.expect("the URL is one"), Sessions::of_pooler())
+            Budget::new(pool.expect("the URL is one"), Sessions::of_pooler(), None)
         })
     }
 

@@ -10,14 +10,15 @@
 //!
 //! All processes of a fleet share the work. Where there is a notifier, the process that looks for due jobs looks for free
 //! locks with the same statement, and announces it to the others, which need not look
-//! ([`fleet`](crate::notify::fleet)). Elsewhere each process looks by itself: the more processes there are, the more rarely,
+//! ([`fleet`](crate::notify::fleet)). It takes back the jobs of its own types only, so it also announces which locks are free,
+//! and processes that run other types look then. Elsewhere each process looks by itself: the more processes there are, the more rarely,
 //! so that the fleet as a whole looks some five times in two seconds, however large it is. A process that has found a free
 //! lock looks again soon until it knows.
 
 pub(crate) mod other_processes;
 pub(crate) mod session_lock;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,15 +55,21 @@ const ABSTENTION: Duration = Duration::from_secs(10);
 /// Other sets of workers do not wait longer than this for a look to end.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
-/// How many sets of workers of one process are remembered, the latest ones.
-const MOST_WORKERS: usize = 64;
+/// When a process has more sets of workers than this, it forgets those that have not claimed for `STOPPED`: they have
+/// stopped, or register again with their next claim.
+const MANY_WORKERS: usize = 64;
+const STOPPED: Duration = Duration::from_secs(600);
+
+/// Sweeps that are this far apart need not look for expired leases if the notifier has done so within `LATELY`.
+const SELDOM: Duration = Duration::from_secs(5);
+const LATELY: Duration = Duration::from_secs(2);
 
 /// What this handle of the store knows about itself and the others.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     session_lock: Arc<SessionLock>,
     connect: Hidden<Arc<PgConnectOptions>>,
-    workers: Arc<watch::Sender<VecDeque<String>>>,
+    workers: Arc<watch::Sender<Vec<Enlisted>>>,
     /// The workers that the row of this process names.
     registered: Arc<watch::Sender<Vec<String>>>,
     keepers: Lock<Vec<AbortHandle>>,
@@ -71,6 +78,39 @@ pub(crate) struct Liveness {
     others: Lock<OtherProcesses>,
     /// Changes when a look of the notifier has ended.
     noted: watch::Sender<()>,
+    leases: Lock<Leases>,
+}
+
+/// What is known of expired leases.
+#[derive(Debug, Default)]
+struct Leases {
+    /// When a look of the notifier has found that no lease had expired.
+    none_expired: Option<Instant>,
+    /// When the core last asked for a sweep.
+    swept: Option<Instant>,
+}
+
+/// A set of workers of this process.
+#[derive(Clone, Debug)]
+struct Enlisted {
+    name: String,
+    claimed_at: Instant,
+}
+
+/// Takes note of a claim. Returns whether the set of workers was not known.
+fn enlist(workers: &mut Vec<Enlisted>, name: &str, now: Instant) -> bool {
+    if let Some(known) = workers.iter_mut().find(|known| known.name == name) {
+        known.claimed_at = now;
+        return false;
+    }
+    if workers.len() >= MANY_WORKERS {
+        workers.retain(|known| now.saturating_duration_since(known.claimed_at) < STOPPED);
+    }
+    workers.push(Enlisted {
+        name: name.to_owned(),
+        claimed_at: now,
+    });
+    true
 }
 
 /// A process that is taken for dead.
@@ -93,6 +133,7 @@ impl Liveness {
             looking: Lock::default(),
             others: Lock::default(),
             noted: watch::Sender::default(),
+            leases: Lock::default(),
         }
     }
 
@@ -116,16 +157,10 @@ impl Liveness {
     /// Registers workers of this process that are about to claim jobs. The first time it waits until other processes can know
     /// of them.
     pub(crate) async fn enlist(&self, worker: &WorkerId, store: &Arc<Store>, access: &Access) {
-        let added = self.workers.send_if_modified(|workers| {
-            if workers.iter().any(|known| known == worker.as_str()) {
-                return false;
-            }
-            if workers.len() >= MOST_WORKERS {
-                workers.pop_front();
-            }
-            workers.push_back(worker.as_str().to_owned());
-            true
-        });
+        let now = Instant::now();
+        let added = self
+            .workers
+            .send_if_modified(|workers| enlist(workers, worker.as_str(), now));
         self.keep(store, access);
         if added {
             let mut registered = self.registered.subscribe();
@@ -247,9 +282,38 @@ impl Liveness {
         self.noted.send_replace(());
     }
 
+    /// Takes note whether a look of the notifier has found an expired lease.
+    pub(crate) fn note_leases(&self, expired: bool) {
+        self.leases.lock().none_expired = (!expired).then(Instant::now);
+    }
+
+    /// Whether a sweep would find nothing, because a look has just found no expired lease. Not if the core asks for sweeps
+    /// often: then it wants them prompt.
+    pub(crate) fn may_skip_sweep(&self) -> bool {
+        let now = Instant::now();
+        let mut leases = self.leases.lock();
+        let seldom = |swept: Instant| now.saturating_duration_since(swept) >= SELDOM;
+        let fresh = |seen: Instant| now.saturating_duration_since(seen) < LATELY;
+        let seldom = leases.swept.replace(now).is_some_and(seldom);
+        seldom && leases.none_expired.is_some_and(fresh)
+    }
+
+    /// Whether this process looks for others, and has found none.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.may_judge().is_some() && self.others().count == 0
+    }
+
     /// Takes note that another process has looked for dead processes: this one need not do so for a while.
     pub(crate) fn others_looked(&self) {
         self.others().relieve(Instant::now());
+    }
+
+    /// Takes note that another process misses the one with this key, and does not run all types that this process runs: this
+    /// process looks, too.
+    pub(crate) fn others_miss(&self, key: i64) {
+        if key != self.key() && self.others().suspect(key) {
+            self.noted.send_replace(());
+        }
     }
 
     /// The key of this process, if it may take others for dead, so that the rest of the fleet can rely on its looks.
@@ -307,7 +371,7 @@ impl Drop for Liveness {
 /// this process lives, so no other process may judge it.
 async fn register(
     session_lock: Arc<SessionLock>,
-    mut workers: watch::Receiver<VecDeque<String>>,
+    mut workers: watch::Receiver<Vec<Enlisted>>,
     registered: Arc<watch::Sender<Vec<String>>>,
     store: Arc<Store>,
     access: Access,
@@ -320,7 +384,11 @@ async fn register(
             taken = held.wait_for(|held| held.sessions > 0) => taken.map(|held| held.taken),
             () = session_lock.pooled() => break,
         };
-        let names: Vec<String> = workers.borrow_and_update().iter().cloned().collect();
+        let names: Vec<String> = workers
+            .borrow_and_update()
+            .iter()
+            .map(|known| known.name.clone())
+            .collect();
         if write(&store, &access, session_lock.key(), names.clone()).await.is_err() {
             tokio::time::sleep(backoff.next_pause()).await;
             continue;
@@ -424,4 +492,27 @@ pub(crate) async fn forget(
     }
     let forget = query(&store.sql.forget_dead).bind(confirmed.keys.clone());
     session.execute(forget).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_of_workers_that_claims_is_never_forgotten() {
+        let (mut workers, begun) = (Vec::new(), Instant::now());
+        let names: Vec<String> = (0..3 * MANY_WORKERS).map(|number| number.to_string()).collect();
+        for name in &names {
+            assert!(enlist(&mut workers, name, begun));
+        }
+        for name in &names {
+            assert!(!enlist(&mut workers, name, begun + STOPPED / 2), "it is known");
+        }
+        let later = begun + STOPPED;
+        assert!(!enlist(&mut workers, "0", later));
+        assert!(enlist(&mut workers, "new", later));
+        assert_eq!(workers.len(), names.len() + 1, "all have claimed");
+        assert!(enlist(&mut workers, "newer", begun + STOPPED + STOPPED / 2));
+        assert_eq!(workers.len(), 3, "those that have not claimed for long are forgotten");
+    }
 }

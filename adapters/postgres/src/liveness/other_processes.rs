@@ -25,6 +25,8 @@ pub(crate) struct OtherProcesses {
     pub(crate) missed: BTreeMap<i64, Absence>,
     /// The processes that are taken for dead, and since when.
     pub(crate) deaths: HashMap<i64, Instant>,
+    /// Whether another process misses one of which nothing is known here.
+    told: bool,
 }
 
 /// Another process, as a look has found it.
@@ -50,6 +52,7 @@ impl OtherProcesses {
     /// When to look next.
     pub(crate) fn due(&self) -> Option<Instant> {
         let interval = match u32::try_from(self.count).unwrap_or(u32::MAX) {
+            _ if self.told => Duration::ZERO,
             _ if self.has_suspects() => SUSPECTED,
             0 => ALONE,
             others => PER_PROCESS.saturating_mul(others.saturating_add(1)).clamp(LEAST, MOST),
@@ -65,13 +68,21 @@ impl OtherProcesses {
 
     /// Takes note that another process has looked. This process still has to follow up its own suspicion.
     pub(crate) fn relieve(&mut self, now: Instant) {
-        if !self.has_suspects() {
+        if !self.has_suspects() && !self.told {
             self.looked_at = Some(now);
         }
     }
 
+    /// Takes note that another process misses the one with this key. Returns whether this process must look at once.
+    pub(crate) fn suspect(&mut self, key: i64) -> bool {
+        let news = !self.missed.contains_key(&key);
+        self.told |= news;
+        news
+    }
+
     pub(crate) fn saw(&mut self, found: &[FoundProcess], now: Instant) {
         self.looked_at = Some(now);
+        self.told = false;
         self.count = found.len();
         let free: BTreeMap<i64, i64> = found
             .iter()
@@ -103,6 +114,7 @@ impl OtherProcesses {
     /// Forgets what was seen before.
     pub(crate) fn forget(&mut self, now: Instant) {
         self.looked_at = Some(now);
+        self.told = false;
         self.missed.clear();
         self.deaths.clear();
     }
@@ -202,6 +214,19 @@ mod tests {
             Some(begun + STEP * 2 + SUSPECTED),
             "it follows up what it has found"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_missed_by_another_process_is_looked_for_at_once() {
+        let mut others = OtherProcesses::default();
+        let begun = Instant::now();
+        saw(&mut others, &[], &[1, 2], begun);
+        assert!(others.suspect(1));
+        others.relieve(begun + STEP);
+        assert_eq!(others.due(), Some(begun), "a look of the other process is not enough");
+        saw(&mut others, &[1], &[2], begun + STEP);
+        assert!(!others.suspect(1), "it is known");
+        assert_eq!(others.due(), Some(begun + STEP + SUSPECTED));
     }
 
     #[tokio::test(start_paused = true)]

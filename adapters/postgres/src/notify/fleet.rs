@@ -38,16 +38,14 @@ const PRESENCE: Duration = Duration::from_secs(20);
 /// In a large fleet less often: all of them together this often.
 const PRESENCE_OF_ALL: Duration = Duration::from_millis(100);
 
-/// A process that is alone looks at every second interval only, so that it sends less than one statement per second with its
-/// upkeep, which it shares with no other process either. A look sees retries and delayed starts before they are due, so these
-/// are on time all the same.
-pub(crate) const ALONE: u32 = 2;
-
 /// Looks take this part of the time at most: a server that must keep many dead rows may take long for one.
-const LOOK_SHARE: u32 = 10;
+const LOOK_SHARE: u32 = 4;
+
+/// If the last look took this long, the server limits the time of the next one.
+const LONG_LOOK: Duration = Duration::from_millis(250);
 
 /// However long a look took, or is said to have taken, the next one is not farther away than this, or than the interval.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// So many announcements in a row of a process may be missing before it counts as gone.
 const MISSES: u32 = 3;
@@ -157,6 +155,12 @@ impl Fleet {
         self.members.values().any(|member| member.runs(hash))
     }
 
+    /// Whether another process is known to run all of these types.
+    pub(crate) fn covers(&self, member: u64, types: &BTreeSet<u32>) -> bool {
+        let runs = self.members.get(&member).and_then(|member| member.types.as_ref());
+        runs.is_some_and(|runs| runs.is_superset(types))
+    }
+
     /// Jobs of a type that this process runs are announced: what it is asked to take at once, if anything.
     pub(crate) fn announced(
         &mut self,
@@ -231,8 +235,11 @@ impl Fleet {
     pub(crate) fn look_due(&mut self, now: Instant) -> Instant {
         let look = *self.look.get_or_insert(Look::new(now));
         let pause = look.took.saturating_mul(LOOK_SHARE).min(LONGEST_PAUSE);
-        let interval = self.look_interval * if self.is_alone() { ALONE } else { 1 };
-        let pause = pause.max(interval);
+        let pause = pause.max(if self.is_alone() {
+            alone(self.look_interval)
+        } else {
+            self.look_interval
+        });
         let turn = look.ticket.map_or(0, |ticket| self.turn(ticket));
         look.at + pause + self.stagger * turn
     }
@@ -251,6 +258,11 @@ impl Fleet {
     pub(crate) fn looks(&mut self, now: Instant) -> bool {
         self.look = Some(Look::new(now));
         !self.is_alone()
+    }
+
+    /// Whether the last look took the server long.
+    pub(crate) fn looks_take_long(&self) -> bool {
+        self.look.is_some_and(|look| look.took >= LONG_LOOK)
     }
 
     /// The look of this process took the server so long.
@@ -275,6 +287,13 @@ impl Fleet {
         self.open.clear();
         self.due.clear();
     }
+}
+
+/// The interval between looks of a process that is alone. It is two ninths longer, so that the process sends at most one
+/// statement per second with its upkeep, which it shares with no other process either. Retries and delayed starts are on time
+/// all the same, because a look sees them before they are due.
+fn alone(interval: Duration) -> Duration {
+    interval + interval * 2 / 9
 }
 
 impl Member {
@@ -480,9 +499,11 @@ mod tests {
     fn a_process_that_is_alone_looks_and_tells_nobody() {
         let now = Instant::now();
         let mut alone = Fleet::new(1, STEP, PACE);
-        assert_eq!(alone.look_due(now), now + PACE * ALONE);
-        assert!(!alone.looks(now + PACE * ALONE));
-        assert_eq!(alone.look_due(now + PACE), now + PACE * ALONE * 2);
+        let pace = super::alone(PACE);
+        assert!(pace <= Duration::from_millis(1_100), "{pace:?}");
+        assert_eq!(alone.look_due(now), now + pace);
+        assert!(!alone.looks(now + pace));
+        assert_eq!(alone.look_due(now + PACE), now + pace * 2);
     }
 
     #[test]

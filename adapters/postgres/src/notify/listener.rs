@@ -18,7 +18,7 @@ use crate::connection::retry_pauses;
 use crate::liveness::session_lock::Hold;
 use crate::notify::fleet::{Asked, Fleet};
 use crate::notify::look::Looked;
-use crate::notify::payload::{Batch, Item, decode, type_hash};
+use crate::notify::payload::{Batch, Item, NOBODY, decode, type_hash};
 use crate::notify::{Phase, Shared};
 use crate::sabotage::Bug;
 use crate::statements::{plain, text};
@@ -371,29 +371,57 @@ impl Listener {
     }
 
     fn begin_look(&mut self, shared: &Shared, now: Instant, proves: bool) -> Looking {
+        let takes_long = self.fleet.looks_take_long();
         let announces = self.fleet.looks(now) || proves;
         self.looking_since = now;
         let process = shared.liveness.upgrade().and_then(|liveness| liveness.may_judge());
+        let more = if announces { self.say_present(shared, now) } else { None };
         let (outbox, look) = (Arc::clone(&shared.outbox), Arc::clone(&shared.look));
         Box::pin(async move {
-            let looked = outbox.look(&look, announces, process);
+            let more = more.unwrap_or_default();
+            let looked = outbox.look(&look, announces, process, &more, takes_long);
             tokio::time::timeout(DEADLINE, looked).await.ok()?.ok()
         })
+    }
+
+    /// The item that says that this process is there, for an announcement that goes out anyway, unless the process said so lately.
+    fn say_present(&mut self, shared: &Shared, now: Instant) -> Option<String> {
+        let interval = self.fleet.presence_interval();
+        if self.presence.saturating_duration_since(now) > interval / 2 {
+            return None;
+        }
+        let types = type_hashes(&shared.lock().subscribers);
+        self.told.clone_from(&types);
+        self.presence = now + interval.mul_f64(0.9 + fastrand::f64() / 10.0);
+        let mut batch = Batch::default();
+        batch.present(Some(types));
+        // Without the head: the announcement has one.
+        let payload = batch.encode(NOBODY, || 0).pop()?;
+        payload.split_once('.').map(|(_, item)| item.to_owned())
     }
 
     /// Passes on what a look has found: due jobs to idle workers, of this process or else of others, and the state of the
     /// other processes.
     fn has_looked(&mut self, shared: &Arc<Shared>, looked: Option<Looked>) {
-        let Some(Looked { due, others, took }) = looked else {
+        let Some(looked) = looked else {
             // There may be no store in the schema, if it is another adapter's. Workers know where to look. Or the server took too
             // long, and is not to be asked again soon.
             self.fleet.look_took(self.looking_since.elapsed());
             shared.lock().subscribers.resync_idle();
             return;
         };
+        let Looked {
+            due,
+            others,
+            took,
+            expired,
+        } = looked;
         self.fleet.look_took(took);
-        if let (Some(others), Some(liveness)) = (others, shared.liveness.upgrade()) {
-            liveness.note(&others);
+        if let Some(liveness) = shared.liveness.upgrade() {
+            liveness.note_leases(expired);
+            if let Some(others) = others {
+                liveness.note(&others);
+            }
         }
         for (type_name, count) in due {
             let notice = Notice::JobsAvailable {
@@ -431,6 +459,14 @@ impl Listener {
                 Item::Watched => {
                     if let Some(liveness) = shared.liveness.upgrade() {
                         liveness.others_looked();
+                    }
+                }
+                // The sender takes back the jobs of its own types only.
+                Item::Missed(key) => {
+                    if !self.fleet.covers(ticket.sender, &self.told)
+                        && let Some(liveness) = shared.liveness.upgrade()
+                    {
+                        liveness.others_miss(key);
                     }
                 }
                 Item::Resync => shared.lock().subscribers.resync(),

@@ -13,6 +13,9 @@ use crate::store::micros;
 /// So many due jobs of a type are counted. More than the idle workers of a fleet are not needed.
 const MOST_COUNTED: i64 = 256;
 
+/// So many processes whose locks are free are announced.
+const MOST_MISSED: i64 = 100;
+
 /// How a process looks at the store of a schema.
 #[derive(Debug)]
 pub(crate) struct Look {
@@ -23,17 +26,22 @@ pub(crate) struct Look {
 /// What a look has found.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
-    /// TypeIds with jobs that are due, or will be before the next look, and how many there are at least.
+    /// Types with jobs that are due, or will be before the next look, and how many there are at least.
     pub(crate) due: Vec<(TypeName, usize)>,
     /// The other processes, if the look was for them too.
     pub(crate) others: Option<Vec<FoundProcess>>,
     /// How long it took the server.
     pub(crate) took: Duration,
+    /// Whether some lease has expired.
+    pub(crate) expired: bool,
 }
 
 impl Look {
     pub(crate) fn new(schema: &str, early: Duration) -> Self {
-        let filled = fill(text::LOOK, &Filling::none().with("most", MOST_COUNTED));
+        let filling = Filling::none()
+            .with("most", MOST_COUNTED)
+            .with("most_missed", MOST_MISSED);
+        let filled = fill(text::LOOK, &filling);
         Self {
             text: Schema::new(schema).complete(&filled),
             early,
@@ -46,6 +54,7 @@ impl Look {
         channel: Option<String>,
         ticket: Ticket,
         process: Option<i64>,
+        more: &str,
     ) -> Result<Looked, sqlx::Error> {
         let (head, tail) = looked(ticket, process.is_some());
         // Nothing that a pooler in transaction mode would have to remember.
@@ -55,7 +64,7 @@ impl Look {
             .bind(head)
             .bind(process)
             .bind(micros(self.early))
-            .bind(tail);
+            .bind(format!("{tail}{more}"));
         let mut looked = Looked {
             others: process.map(|_| Vec::new()),
             ..Looked::default()
@@ -73,7 +82,10 @@ impl Look {
                     renewed_at,
                     is_free: row.try_get("is_free")?,
                 }),
-                (None, None) => looked.took = Duration::from_micros(u64::try_from(number).unwrap_or(0)),
+                (None, None) => {
+                    looked.took = Duration::from_micros(u64::try_from(number).unwrap_or(0));
+                    looked.expired = row.try_get("has_expired")?;
+                }
             }
         }
         Ok(looked)

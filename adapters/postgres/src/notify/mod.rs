@@ -18,12 +18,12 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqlSafeStr};
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::connection::budget::Budget;
 use crate::connection::connect::missing_keepalives;
 use crate::connection::hidden::Hidden;
 use crate::connection::url;
 use crate::liveness::Liveness;
 use crate::liveness::session_lock::SessionLock;
-use crate::notify::fleet::ALONE;
 use crate::notify::listener::Listener;
 use crate::notify::look::Look;
 use crate::notify::outbox::Outbox;
@@ -366,7 +366,8 @@ impl PostgresNotifyOptions {
     /// with one statement, which also looks for processes that have died. So a job runs about this long after it is due at the
     /// latest, while any process has an idle worker for it: also if the process that started it died before it could announce
     /// it, or the process that knows when a retry is due is busy. Where a look takes the server long, because it has to keep
-    /// many dead rows, looks come less often: they take a tenth of the time, and are ten seconds apart at most. `Duration::MAX` is a month, so in effect
+    /// many dead rows, looks come less often: they take a quarter of the time at most, and are five seconds apart
+    /// at most. `Duration::MAX` is a month, so in effect
     /// never. Default: 900 milliseconds.
     pub fn look_interval(mut self, interval: Duration) -> Self {
         self.look_interval = interval.clamp(SHORTEST, LONGEST);
@@ -381,13 +382,19 @@ impl PostgresNotifyOptions {
             None => state.session_lock(),
         };
         let liveness = state.liveness().map(Arc::downgrade).unwrap_or_default();
-        self.assemble(state.pool().clone(), state.schema(), session_lock, liveness)
+        self.assemble(
+            state.pool().clone(),
+            state.schema(),
+            session_lock,
+            liveness,
+            Some(state.budget()),
+        )
     }
 
     /// Hints about the jobs of the store in `schema`, through the database that a pool leads to. For a store that is not at
     /// hand, or is another adapter's.
     pub fn from_pool(self, pool: PgPool, schema: &str) -> PostgresNotify {
-        self.assemble(pool, schema, None, Weak::new())
+        self.assemble(pool, schema, None, Weak::new(), None)
     }
 
     /// Hints about the jobs of the store in `schema`, through the database of a URL, with a pool of one connection for
@@ -425,6 +432,7 @@ impl PostgresNotifyOptions {
         schema: &str,
         session_lock: Option<Arc<SessionLock>>,
         liveness: Weak<Liveness>,
+        store: Option<&Budget>,
     ) -> PostgresNotify {
         let connect = match &*self.listen_with {
             Some(options) => options.clone(),
@@ -438,9 +446,10 @@ impl PostgresNotifyOptions {
             shared: Arc::new(Shared {
                 session_lock,
                 liveness,
-                look: Arc::new(Look::new(schema, self.look_interval * ALONE)),
+                // A look also sees the jobs that are due before the next look, even if that look comes late.
+                look: Arc::new(Look::new(schema, self.look_interval * 2)),
                 connect: Hidden(connect.application_name(&application_name(schema))),
-                outbox: Arc::new(Outbox::new(pool, channel.clone(), fastrand::u64(1..))),
+                outbox: Arc::new(Outbox::new(pool, store, channel.clone(), fastrand::u64(1..))),
                 channel,
                 options: self,
                 state: Lock::default(),

@@ -34,8 +34,10 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// One connection at a time on each runtime.
+    /// For announcements. One connection at a time on each runtime.
     budget: Budget,
+    /// For looks at the store, which may take long and must not hold up announcements.
+    looks: Budget,
     channel: String,
     sender: u64,
     pending: Lock<Pending>,
@@ -135,14 +137,16 @@ impl Outbox {
         self.budget.for_worker().await.unwrap()
     }
 
-    pub(crate) fn new(pool: PgPool, channel: String, sender: u64) -> Self {
+    /// `store` is the budget of the store's connections, if the store is at hand.
+    pub(crate) fn new(pool: PgPool, store: Option<&Budget>, channel: String, sender: u64) -> Self {
         let pending = Pending {
             // Numbers order the fleet, so processes should not all count from the same one.
             number: fastrand::u64(..),
             ..Pending::default()
         };
         Self {
-            budget: Budget::single(pool),
+            looks: store.cloned().unwrap_or_else(|| Budget::single(pool.clone(), None)),
+            budget: Budget::single(pool, store.and_then(|store| store.shared.kept.clone())),
             channel,
             sender,
             pending: Lock::new(pending),
@@ -190,7 +194,14 @@ impl Outbox {
         let runtime = Handle::current().id();
         let mut pending = self.lock();
         pending.add(runtime, add);
-        if !pending.has_something_for(runtime) || std::mem::replace(&mut pending.queue(runtime).has_task, true) {
+        if !pending.has_something_for(runtime) {
+            // Nothing was added: an empty queue must not stay behind.
+            pending
+                .by_runtime
+                .retain(|_, queue| queue.has_task || !queue.batch.is_empty());
+            return None;
+        }
+        if std::mem::replace(&mut pending.queue(runtime).has_task, true) {
             return None;
         }
         drop(pending);
@@ -257,14 +268,27 @@ impl Outbox {
     }
 
     /// Looks at the store for due jobs and dead processes, and has the server announce it if others are to know.
-    pub(crate) async fn look(&self, look: &Look, announces: bool, process: Option<i64>) -> Result<Looked, sqlx::Error> {
+    /// `more` goes out with the announcement. `takes_long` has the server limit the time: a statement goes on when no caller
+    /// waits for it any more.
+    pub(crate) async fn look(
+        &self,
+        look: &Look,
+        announces: bool,
+        process: Option<i64>,
+        more: &str,
+        takes_long: bool,
+    ) -> Result<Looked, sqlx::Error> {
         let ticket = Ticket {
             sender: self.sender,
             number: self.next_number(),
         };
         let channel = announces.then(|| self.channel.clone());
-        let mut connection = self.budget.for_worker().await?;
-        let looked = look.run(&mut connection, channel, ticket, process).await?;
+        let mut connection = self.looks.for_upkeep().await?;
+        if takes_long {
+            connection.begin(plain(text::BEGIN_LOOK)).await?;
+        }
+        let looked = look.run(&mut connection, channel, ticket, process, more).await?;
+        connection.commit().await?;
         connection.release();
         Ok(looked)
     }
@@ -452,6 +476,16 @@ mod tests {
         pending.end(own);
         pending.end(other);
         assert!(pending.by_runtime.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nothing_to_send_leaves_nothing_behind() {
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://nobody@localhost/nowhere");
+        let outbox = Outbox::new(pool.expect("the URL is one"), None, "queuert".to_owned(), 1);
+        let outbox = Arc::new(outbox);
+        outbox.post_quietly(|_| {});
+        outbox.flush().await.expect("there is nothing to send");
+        assert!(outbox.lock().by_runtime.is_empty());
     }
 
     #[test]

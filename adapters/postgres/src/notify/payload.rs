@@ -11,6 +11,7 @@
 //!          | "H" "R"                           which processes are there? / look at the store
 //!          | "K" microseconds ":"              the sender has looked for due jobs of all types, which took the server so long
 //!          | "W"                               and for processes that have died
+//!          | "M" key ":"                       and has found no session that holds the lock of this process
 //! ```
 //!
 //! Anything else is ignored from where it stops making sense: a later version may say more, and any program may write
@@ -64,6 +65,8 @@ pub(crate) enum Item {
     Looked(Duration),
     /// The sender has looked for processes that have died.
     Watched,
+    /// The sender has found that no session holds the lock of the process with this key.
+    Missed(i64),
 }
 
 /// The next announcement, merged from notices.
@@ -287,6 +290,7 @@ impl<'p> Rest<'p> {
             }
             "K" => Item::Looked(Duration::from_micros(u64::try_from(self.number()?).ok()?)),
             "W" => Item::Watched,
+            "M" => Item::Missed(self.until(':')?.parse().ok()?),
             "H" => Item::Hello,
             "R" => Item::Resync,
             _ => return None,
@@ -392,6 +396,7 @@ mod tests {
             let expected = [Item::Looked(Duration::from_micros(1_234))].into_iter().chain(more);
             assert_eq!(decode(&format!("{head}1234{tail}")), Some((ticket, expected.collect())));
         }
+        assert_eq!(decode_all(&["q100000000000000071.M-5:".to_owned()]), [Item::Missed(-5)]);
     }
 
     #[test]
@@ -518,7 +523,7 @@ mod tests {
                 } => batch.taken(*ticket, type_name.clone(), *count),
                 Item::Present(types) => batch.present(types.clone()),
                 Item::Hello => batch.hello(),
-                Item::Looked(_) | Item::Watched | Item::Resync => {}
+                Item::Looked(_) | Item::Watched | Item::Missed(_) | Item::Resync => {}
             }
         }
         let said = encode(&batch);

@@ -251,6 +251,7 @@ texts! {
 
     ANNOUNCE = "notify/announce.sql";
     ANNOUNCE_WITHIN = "notify/announce_within.sql";
+    BEGIN_LOOK = "notify/begin_look.sql";
     LISTENER_SETTINGS = "notify/session_settings.sql";
     LOOK = "notify/look.sql";
     SESSION = "notify/session.sql";

@@ -28,6 +28,10 @@ const LEASE: Duration = Duration::from_secs(60);
 /// Until the next turn: while tables fill up with dead rows, and otherwise.
 const BUSY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(15);
+/// A process that is alone and has written nothing since its last turn leaves out its turns for this long, unless the core asks
+/// for upkeep more often than `OFTEN`.
+const REST_OF_LONE: Duration = Duration::from_secs(50);
+const OFTEN: Duration = Duration::from_secs(10);
 /// How often a process checks that the database still has the types that it knows. A statement that needs a lost type adds it at
 /// once; this is for types that no statement needs.
 const TYPES: Duration = Duration::from_secs(60);
@@ -52,6 +56,10 @@ struct Memory {
     vacuums: Vacuums,
     sweeps: Sweeps,
     check: Option<Check>,
+    /// When the core last asked for upkeep.
+    asked: Option<Instant>,
+    /// When this process last had a turn and left nothing to do, and how many verbs had written then.
+    rested: Option<(Instant, u64)>,
 }
 
 impl Memory {
@@ -84,11 +92,22 @@ impl Upkeep {
         store: &Store,
         access: &Access,
         maintain: &Maintain,
+        alone: bool,
     ) -> Result<Maintained, StateError> {
         // Other workers of this process do the upkeep at the moment.
         let Ok(mut memory) = self.memory.try_lock() else {
             return Ok(again_in(IDLE));
         };
+        let written = store.writes();
+        let often = memory
+            .asked
+            .replace(Instant::now())
+            .is_none_or(|asked| asked.elapsed() < OFTEN);
+        let rests = |(since, done): (Instant, u64)| since.elapsed() < REST_OF_LONE && done == written;
+        if alone && !often && memory.rested.is_some_and(rests) {
+            return Ok(again_in(IDLE));
+        }
+        memory.rested = None;
         if memory.types_seen.is_none_or(|seen| seen.elapsed() >= TYPES) {
             Box::pin(store.refresh_types(access)).await?;
             memory.types_seen = Some(Instant::now());
@@ -130,6 +149,9 @@ impl Upkeep {
                 memory.check = Some(check);
                 done.again_in = done.again_in.min(Some(MORE_TO_CHECK));
             }
+        }
+        if done.again_in == Some(IDLE) && self.retention.is_forever() {
+            memory.rested = Some((Instant::now(), written));
         }
         // Last, because findings that are taken out and not returned are lost.
         done.findings.extend(store.rows_without_job.finding());

@@ -33,6 +33,11 @@ impl Retention {
         Self::default()
     }
 
+    /// Whether nothing is ever deleted.
+    pub(crate) fn is_forever(&self) -> bool {
+        self.all.is_none() && self.types.values().all(Option::is_none)
+    }
+
     /// Chains of all types are kept for this long.
     pub fn of(age: Duration) -> Self {
         Self {
