@@ -392,12 +392,12 @@ async fn an_old_server_is_refused() {
     let mut hello = message(b'R', &0_u32.to_be_bytes());
     hello.extend(message(b'K', &[0; 8]));
     hello.extend(message(b'Z', b"I"));
-    let values = ["130015", "13.15", "UTF8", "auto", "on", "on", "on", "read committed"];
+    let values = [("version_number", "130015"), ("version", "13.15"), ("encoding", "UTF8")];
     let mut columns = u16::try_from(values.len()).expect("few").to_be_bytes().to_vec();
     let mut row = columns.clone();
-    for value in values {
+    for (name, value) in values {
         // Name, table, column, type (text), length, modifier, format.
-        columns.extend(b"setting\0");
+        columns.extend(format!("{name}\0").as_bytes());
         columns.extend([0; 6]);
         columns.extend(25_u32.to_be_bytes());
         columns.extend((-1_i16).to_be_bytes());
