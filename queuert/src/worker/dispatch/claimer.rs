@@ -257,7 +257,7 @@ async fn end_attempts<S: StateAdapter>(attempts: &Attempts<S>) {
     let blocked = in_flight.processing();
     // The other attempts wait for the store to write their ends.
     let others = in_flight.wait_for_all_but(&blocked, LAST_CALLS);
-    let given_back = tokio::time::timeout(TAKEN_BACK_WITHIN, give_back_blocked(context, &blocked));
+    let given_back = tokio::time::timeout(TAKEN_BACK_WITHIN, Box::pin(give_back_blocked(context, &blocked)));
     let _ = tokio::join!(others, given_back);
 }
 
@@ -272,7 +272,8 @@ async fn give_back_blocked<S: StateAdapter>(context: &Context<S>, blocked: &[Arc
     if settlements.is_empty() {
         return;
     }
-    let settle = context.client.state().settle_jobs(None, &settlements);
+    // Boxed before anything wraps it: the futures of stores are large, and unoptimised code copies them at every wrapper.
+    let settle = Box::pin(context.client.state().settle_jobs(None, &settlements));
     // If it fails, the leases decide.
     if let Ok(settled) = contained(settle).await {
         let mut effects = Effects::new(context.client.hub());
