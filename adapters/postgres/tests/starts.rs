@@ -242,9 +242,18 @@ fn a_runtime_ends_while_starts_wait_for_each_other() {
 #[tokio::test]
 async fn starts_go_on_without_a_first_that_nobody_polls() {
     let (schema, state) = prepared().await;
-    let one = [chain(1)];
-    let mut first = Box::pin(state.create_chains(None, &one));
-    assert!(first.as_mut().now_or_never().is_none());
+    // A quick server may answer a start within its first poll: then the next one is tried.
+    let candidates: Vec<_> = (101..=120).map(|number| [chain(number)]).collect();
+    let (mut first, mut answered) = (None, 0);
+    for one in &candidates {
+        let mut start = Box::pin(state.create_chains(None, one));
+        if start.as_mut().now_or_never().is_none() {
+            first = Some(start);
+            break;
+        }
+        answered += 1;
+    }
+    let first = first.expect("a start that is not answered within its first poll");
     let others: Vec<_> = (2..=20).map(|number| start(&state, number)).collect();
     for other in others {
         assert!(other.await.unwrap().unwrap().is_ok());
@@ -252,7 +261,10 @@ async fn starts_go_on_without_a_first_that_nobody_polls() {
     // The next one is a first again.
     assert!(start(&state, 21).await.unwrap().unwrap().is_ok());
     assert!(first.await.unwrap().is_ok());
-    assert!(transactions(&schema).await <= 5, "the others shared statements");
+    assert!(
+        transactions(&schema).await <= 5 + answered,
+        "the others shared statements"
+    );
 }
 
 /// A start of a new type, polled this often and kept where it is. `None`: it has ended.

@@ -83,12 +83,6 @@ fn fencing_off_on_postgres_is_found() {
     finds("postgres", "fencing", &ZOMBIES, &STALE);
 }
 
-/// The functions in the database end most jobs. The bugs above keep them from being called: this one is in them.
-#[test]
-fn fencing_off_in_the_functions_of_postgres_is_found() {
-    finds_mistake("postgres", "function-fences", &ZOMBIES, &STALE);
-}
-
 const LATE_DEPENDANTS: [&str; 8] = ["--seconds", "4", "--faults", "", "--enqueuers", "4", "--rounds", "late"];
 
 const FORGOTTEN: [&str; 2] = ["fan-in is exact", "every chain ends"];
