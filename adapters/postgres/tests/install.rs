@@ -450,6 +450,7 @@ async fn a_pool_is_left_without_an_open_transaction() {
             .expect("it works");
         assert_ne!(first, second, "after {polls} polls the connection is in a transaction");
         if ended {
+            // How many polls a connect takes depends on how fast the server answers: nine were seen on one without fsync.
             assert!(
                 polls > 5,
                 "{polls} polls are too few to be dropped in the middle of anything"
