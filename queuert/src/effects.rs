@@ -67,6 +67,10 @@ impl Effects {
         self.notices.push(Notice::LeaseLost(job));
     }
 
+    pub(crate) fn pauses_changed(&mut self) {
+        self.notices.push(Notice::PausesChanged);
+    }
+
     /// Holds a rare event, which is not even made if it has no receiver.
     pub(crate) fn event(&mut self, event: impl FnOnce() -> Event) {
         if self.hub.is_listened_to() {

@@ -239,6 +239,12 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         problem: String,
     },
+    /// A job type was named that the store has never seen.
+    #[error(
+        "the store has no job of type `{0}`, so nothing was changed; check the spelling, or name the type in code with \
+         `pause::<J>()`"
+    )]
+    UnknownType(TypeName),
     /// Two processors of one worker are for the same job type.
     #[error("two processors for `{0}`: a worker takes one per job type; remove one, or start a second worker")]
     DuplicateProcessor(TypeName),

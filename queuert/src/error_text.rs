@@ -59,6 +59,7 @@ impl Error {
             Self::TransactionUnusable(_) => "TransactionUnusable",
             Self::TransactionOpen { .. } => "TransactionOpen",
             Self::Invalid { .. } => "Invalid",
+            Self::UnknownType(_) => "UnknownType",
             Self::DuplicateProcessor(_) => "DuplicateProcessor",
             Self::NoProcessor => "NoProcessor",
             Self::InvalidCursor(_) => "InvalidCursor",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::adapter::{QueueSample, ReapCause};
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::job::{JobRecord, TypeName};
+use crate::pause::Pause;
 use crate::time::Timestamp;
 use crate::worker::AbortReason;
 
@@ -197,6 +198,10 @@ pub enum Event {
         /// The type of the chain's first job.
         type_name: TypeName,
     },
+    /// An operator paused a job type, or changed its pause.
+    TypePaused(Pause),
+    /// An operator ended the pause of a job type.
+    TypeResumed(Pause),
     /// A chain was deleted.
     ChainDeleted {
         /// The chain's id.

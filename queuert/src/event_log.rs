@@ -95,6 +95,18 @@ macro_rules! about_chain {
     };
 }
 
+macro_rules! about_pause {
+    ($pause:expr, $text:literal) => {
+        info!(
+            target: "queuert",
+            job_type = $pause.type_name.as_str(),
+            author = $pause.author.as_deref(),
+            reason = $pause.reason.as_deref(),
+            $text
+        )
+    };
+}
+
 macro_rules! about_attempt {
     ($log:ident, $attempt:expr, $($rest:tt)+) => {
         about_job!(
@@ -140,6 +152,8 @@ pub(crate) fn log(event: &Event, limit: &LogLimit) {
         Event::ChainDead { chain, type_name, .. } => about_chain!(debug, chain, type_name, "chain died"),
         Event::ChainCancelled { chain, type_name, .. } => about_chain!(info, chain, type_name, "chain cancelled"),
         Event::ChainRetried { chain, type_name } => about_chain!(info, chain, type_name, "chain retried"),
+        Event::TypePaused(pause) => about_pause!(pause, "job type paused"),
+        Event::TypeResumed(pause) => about_pause!(pause, "job type resumed"),
         Event::ChainDeleted { chain, type_name } => about_chain!(debug, chain, type_name, "chain deleted"),
         Event::JobCreated(job) => about_job!(debug, job, "job created"),
         Event::JobBlocked(job) => about_job!(debug, job, "job blocked"),

@@ -150,6 +150,7 @@ mod log_limit;
 pub mod memory;
 pub mod middleware;
 mod pagination;
+mod pause;
 mod payload;
 pub mod request;
 mod settings;
@@ -173,6 +174,7 @@ pub use job_type::{
     AwaitedBy, BlockerOf, ContinuationOf, Entry, JobInput, JobOutput, JobType, JobTypes, OutputOf, Unblocked,
 };
 pub use pagination::{Cursor, FollowedPage, Page};
+pub use pause::Pause;
 pub use payload::{Payload, PayloadError};
 /// ```
 /// # use serde::{Deserialize, Serialize};

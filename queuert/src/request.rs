@@ -4,6 +4,6 @@
 
 pub use crate::client::{
     Cancel, CancelMany, Delete, Follow, GetBlockers, GetChain, GetChainRecord, GetJob, GetJobRecord, ListBlockedJobs,
-    ListChainJobs, ListChains, ListJobs, Open, Operation, Request, RetryChain, RetryMany, StartEach, StartMany,
-    StartOne, StepTuple, Trigger, TriggerMany, Wait,
+    ListChainJobs, ListChains, ListJobs, ListPauses, Open, Operation, PauseType, Request, ResumeType, RetryChain,
+    RetryMany, StartEach, StartMany, StartOne, StepTuple, Trigger, TriggerMany, Wait,
 };

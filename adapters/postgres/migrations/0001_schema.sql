@@ -261,6 +261,17 @@ CREATE TABLE {schema}.key_lock (
     PRIMARY KEY (type_id, key)
 ) WITH (fillfactor = 90);
 
+-- The job types that operators have paused: workers claim no jobs of them. By name, because a type can be paused before it
+-- has a number. A row whose end has passed counts as absent.
+CREATE TABLE {schema}.pause (
+    since bigint NOT NULL,
+    type_name text COLLATE "C" NOT NULL PRIMARY KEY,
+    -- Null: until the type is resumed.
+    until bigint,
+    reason text,
+    author text
+);
+
 -- The process that does the upkeep: one row, which another process may take when the lease is over. The maintainer has this
 -- row locked in every transaction that changes rows of others, so two processes never do it at once, whatever their
 -- clocks and pauses. Other processes skip a locked row, so none of them waits. An advisory lock would not do: behind a

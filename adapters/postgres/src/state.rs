@@ -4,29 +4,31 @@ use std::sync::Arc;
 
 use queuert::adapter::{
     ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, Maintain, Maintained, NewChain,
-    QueueSample, ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter,
-    StoppedChain,
+    Pauses, QueueSample, ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement,
+    StateAdapter, StoppedChain,
 };
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use queuert::{
+    AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, Pause, StateError, StateErrorKind, Timestamp, TypeName,
+};
+use sqlx::{PgConnection, PgPool};
 use tokio::time::Instant;
 
 use crate::connection::budget::Budget;
 use crate::connection::connect::Access;
 use crate::connection::session::Session;
-use crate::error::{corrupt, translate};
+use crate::error::corrupt;
 use crate::liveness::Liveness;
 use crate::liveness::session_lock::SessionLock;
 use crate::migrate::{self, Migration};
 use crate::options::PostgresOptions;
-use crate::statements::{Filling, fill, text};
+use crate::statements::text;
 use crate::store::Store;
 use crate::transaction::{self, PostgresTransaction, Work};
 use crate::upkeep::Upkeep;
 use crate::verbs::create::LockWait;
 use crate::verbs::create::coalesce::{self, Answer, Coalescer, Route};
 use crate::verbs::query::watermark;
-use crate::verbs::{claim, create, lease, operate, query, settle, snapshot};
+use crate::verbs::{claim, create, lease, operate, pause, query, settle, snapshot};
 
 /// Keeps jobs and chains in a Postgres database. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -133,8 +135,8 @@ macro_rules! atomic {
     }};
 }
 
-/// Runs a verb that only reads.
-macro_rules! read {
+/// Runs a verb that only reads, or one that is a single statement.
+macro_rules! statement {
     ($state:ident, $within:ident, |$session:ident| $verb:expr) => {{
         if let Some(connection) = $within {
             let $session = &mut Session::of_caller(connection);
@@ -262,15 +264,15 @@ impl StateAdapter for PostgresState {
     }
 
     async fn savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        savepoint(connection, text::SAVEPOINT, depth).await
+        transaction::savepoint(connection, text::SAVEPOINT, depth).await
     }
 
     async fn release_savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        savepoint(connection, text::RELEASE_SAVEPOINT, depth).await
+        transaction::savepoint(connection, text::RELEASE_SAVEPOINT, depth).await
     }
 
     async fn rollback_to_savepoint(&self, connection: &mut PgConnection, depth: u32) -> Result<(), StateError> {
-        savepoint(connection, text::ROLLBACK_TO_SAVEPOINT, depth).await
+        transaction::savepoint(connection, text::ROLLBACK_TO_SAVEPOINT, depth).await
     }
 
     async fn shield(&self, connection: &mut PgConnection) -> Result<(), StateError> {
@@ -499,7 +501,7 @@ impl StateAdapter for PostgresState {
     }
 
     async fn get_jobs(&self, within: Option<&mut PgConnection>, jobs: &[JobId]) -> Result<Vec<JobRecord>, StateError> {
-        read!(self, within, |session| query::jobs_by_id(
+        statement!(self, within, |session| query::jobs_by_id(
             session,
             &self.inner.store,
             jobs
@@ -511,7 +513,7 @@ impl StateAdapter for PostgresState {
         within: Option<&mut PgConnection>,
         chains: &[ChainId],
     ) -> Result<Vec<ChainRecord>, StateError> {
-        read!(self, within, |session| query::chains_by_id(
+        statement!(self, within, |session| query::chains_by_id(
             session,
             &self.inner.store,
             chains
@@ -523,7 +525,7 @@ impl StateAdapter for PostgresState {
         within: Option<&mut PgConnection>,
         query: &JobQuery,
     ) -> Result<Vec<JobRecord>, StateError> {
-        read!(self, within, |session| query::list_jobs(
+        statement!(self, within, |session| query::list_jobs(
             session,
             &self.inner.store,
             query
@@ -535,7 +537,7 @@ impl StateAdapter for PostgresState {
         within: Option<&mut PgConnection>,
         query: &ChainQuery,
     ) -> Result<Vec<ChainRecord>, StateError> {
-        read!(self, within, |session| query::list_chains(
+        statement!(self, within, |session| query::list_chains(
             session,
             &self.inner.store,
             query
@@ -547,10 +549,33 @@ impl StateAdapter for PostgresState {
         within: Option<&mut PgConnection>,
         job: JobId,
     ) -> Result<Vec<ChainRecord>, StateError> {
-        read!(self, within, |session| query::list_blockers(
+        statement!(self, within, |session| query::list_blockers(
             session,
             &self.inner.store,
             job
+        ))
+    }
+
+    async fn list_pauses(&self, within: Option<&mut PgConnection>) -> Result<Pauses, StateError> {
+        if let Some(connection) = within {
+            return pause::list(&mut Session::of_caller(connection), &self.inner.store).await;
+        }
+        // Of the workers: they ask it with a claim.
+        let mut work = Work::statement(&self.inner.access).await?;
+        let pauses = pause::list(&mut work.session(), &self.inner.store).await?;
+        work.commit().await?;
+        Ok(pauses)
+    }
+
+    async fn put_pause(&self, within: Option<&mut PgConnection>, pause: &Pause) -> Result<(), StateError> {
+        statement!(self, within, |session| pause::put(session, &self.inner.store, pause))
+    }
+
+    async fn delete_pause(&self, within: Option<&mut PgConnection>, type_name: &TypeName) -> Result<bool, StateError> {
+        statement!(self, within, |session| pause::delete(
+            session,
+            &self.inner.store,
+            type_name
         ))
     }
 
@@ -568,12 +593,4 @@ impl StateAdapter for PostgresState {
         let alone = self.inner.liveness().is_some_and(Liveness::is_alone);
         upkeep.run(store, access, maintain, alone).await
     }
-}
-
-async fn savepoint(connection: &mut PgConnection, template: &str, depth: u32) -> Result<(), StateError> {
-    sqlx::raw_sql(AssertSqlSafe(fill(template, &Filling::none().with("depth", depth))))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(translate)
 }

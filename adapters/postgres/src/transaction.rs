@@ -226,3 +226,12 @@ impl Work {
         Ok(())
     }
 }
+
+/// Sets, releases or rolls back to a savepoint.
+pub(crate) async fn savepoint(connection: &mut PgConnection, template: &str, depth: u32) -> Result<(), StateError> {
+    sqlx::raw_sql(AssertSqlSafe(fill(template, &Filling::none().with("depth", depth))))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(translate)
+}

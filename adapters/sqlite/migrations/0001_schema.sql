@@ -120,13 +120,23 @@ CREATE TABLE {prefix}notice (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     -- The process that wrote it, which does not need the hint.
     origin BLOB NOT NULL,
-    -- 0 jobs available, 1 chain ended, 2 lease lost.
+    -- 0 jobs available, 1 chain ended, 2 lease lost, 3 pauses changed.
     kind INTEGER NOT NULL,
     id BLOB,
     type TEXT,
     count INTEGER NOT NULL,
     at INTEGER NOT NULL
 ) STRICT;
+
+-- The job types that operators have paused: workers claim no jobs of them. A row whose end has passed counts as absent.
+CREATE TABLE {prefix}pause (
+    type TEXT NOT NULL PRIMARY KEY,
+    since INTEGER NOT NULL,
+    -- Null: until the type is resumed.
+    until INTEGER,
+    reason TEXT,
+    author TEXT
+) STRICT, WITHOUT ROWID;
 
 -- The processes with their workers, so that the jobs of a process that has died can be taken back before their leases
 -- expire. For each key there is a file beside the database (`..-alive-<key>`), which its process has locked for as long

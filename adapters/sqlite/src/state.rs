@@ -7,10 +7,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use queuert::__task::{Lock, spawn_in};
 use queuert::adapter::{
-    BoxFuture, ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample,
-    ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
+    BoxFuture, ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, Pauses,
+    QueueSample, ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter,
+    StoppedChain,
 };
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, StateErrorKind, Timestamp};
+use queuert::{
+    AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, Pause, StateError, StateErrorKind, Timestamp, TypeName,
+};
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 use tokio::runtime::Handle;
@@ -24,7 +27,7 @@ use crate::migrate::{self, Migration};
 use crate::options::SqliteOptions;
 use crate::store::Store;
 use crate::transaction::SqliteTransaction;
-use crate::verbs::{claim, create, lease, operate, query, settle};
+use crate::verbs::{claim, create, lease, operate, pause, query, settle};
 use crate::writer::batch::{Request, Task};
 use crate::writer::queue::{WriterQueue, no_runtime};
 use crate::{liveness, locks, transaction};
@@ -601,6 +604,31 @@ impl StateAdapter for SqliteState {
     ) -> Result<Vec<ChainRecord>, StateError> {
         self.run_read(within, job, |connection, store, job| {
             Box::pin(query::list_blockers(connection, store, job))
+        })
+        .await
+    }
+
+    async fn list_pauses(&self, within: Option<&mut SqliteConnection>) -> Result<Pauses, StateError> {
+        self.run_read(within, (), |connection, store, ()| {
+            Box::pin(pause::list(connection, store))
+        })
+        .await
+    }
+
+    async fn put_pause(&self, within: Option<&mut SqliteConnection>, pause: &Pause) -> Result<(), StateError> {
+        self.run_write(within, pause.clone(), |connection, store, pause| {
+            Box::pin(pause::put(connection, store, pause))
+        })
+        .await
+    }
+
+    async fn delete_pause(
+        &self,
+        within: Option<&mut SqliteConnection>,
+        type_name: &TypeName,
+    ) -> Result<bool, StateError> {
+        self.run_write(within, type_name.clone(), |connection, store, type_name| {
+            Box::pin(pause::delete(connection, store, type_name))
         })
         .await
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use queuert::adapter::{AGEING_STEP, Find, General, Records, StoredJob};
 use queuert::memory::MemoryClock;
-use queuert::{ChainId, JobId, StateError, StateErrorKind, Timestamp};
+use queuert::{ChainId, JobId, Pause, StateError, StateErrorKind, Timestamp, TypeName};
 use tokio::sync::Notify;
 
 /// The adapter.
@@ -56,6 +56,7 @@ struct Committed {
     jobs: BTreeMap<JobId, StoredJob>,
     /// The jobs of each chain: without it, every look at a chain would be a look at all jobs.
     chains: BTreeMap<ChainId, BTreeSet<JobId>>,
+    pauses: BTreeMap<TypeName, Pause>,
     entries: BTreeMap<String, String>,
     /// Whether a transaction is open. A flag, and no fair lock: a fair lock would give the turn to the caller that has waited
     /// longest, also if its future is kept and not polled.
@@ -69,6 +70,8 @@ struct Committed {
 struct Changes {
     /// `None` for a deleted job.
     jobs: BTreeMap<JobId, Option<StoredJob>>,
+    /// `None` for a deleted pause.
+    pauses: BTreeMap<TypeName, Option<Pause>>,
     entries: BTreeMap<String, String>,
 }
 
@@ -111,10 +114,16 @@ impl Records for MapRecords {
     }
 
     async fn commit(&self, mut transaction: MapTransaction) -> Result<(), StateError> {
-        let Changes { jobs, entries } = std::mem::take(&mut transaction.changes);
+        let Changes { jobs, pauses, entries } = std::mem::take(&mut transaction.changes);
         let mut committed = self.0.lock();
         for (id, change) in jobs {
             committed.change(id, change);
+        }
+        for (type_name, pause) in pauses {
+            match pause {
+                Some(pause) => committed.pauses.insert(type_name, pause),
+                None => committed.pauses.remove(&type_name),
+            };
         }
         committed.entries.extend(entries);
         Ok(())
@@ -184,6 +193,27 @@ impl Records for MapRecords {
         let put = put.into_iter().map(|stored| (stored.job.id, Some(stored)));
         let changes = put.chain(delete.into_iter().map(|id| (id, None)));
         connection.changes.jobs.extend(changes);
+        Ok(())
+    }
+
+    async fn pauses(&self, within: Option<&mut MapConnection>) -> Result<Vec<Pause>, StateError> {
+        let mut pauses = self.0.lock().pauses.clone();
+        for (type_name, change) in within.iter().flat_map(|connection| &connection.changes.pauses) {
+            match change {
+                Some(pause) => pauses.insert(type_name.clone(), pause.clone()),
+                None => pauses.remove(type_name),
+            };
+        }
+        Ok(pauses.into_values().collect())
+    }
+
+    async fn write_pause(
+        &self,
+        connection: &mut MapConnection,
+        type_name: &TypeName,
+        pause: Option<Pause>,
+    ) -> Result<(), StateError> {
+        connection.changes.pauses.insert(type_name.clone(), pause);
         Ok(())
     }
 

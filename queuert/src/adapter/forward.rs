@@ -120,6 +120,9 @@ macro_rules! __forward_verbs {
             list_chains(within: Option<&mut Self::Connection>, query: &$crate::adapter::ChainQuery), 1
                 => Vec<$crate::ChainRecord>;
             list_blockers(within: Option<&mut Self::Connection>, job: $crate::JobId), 1 => Vec<$crate::ChainRecord>;
+            list_pauses(within: Option<&mut Self::Connection>), 1 => $crate::adapter::Pauses;
+            put_pause(within: Option<&mut Self::Connection>, pause: &$crate::Pause), 1 => ();
+            delete_pause(within: Option<&mut Self::Connection>, type_name: &$crate::TypeName), 1 => bool;
             watermark(), 1 => $crate::Timestamp;
             maintain(maintain: &$crate::adapter::Maintain), 1 => $crate::adapter::Maintained;
             sample_queues(sample: &$crate::adapter::SampleQueues), sample.types.len()
@@ -197,6 +200,9 @@ macro_rules! __unless_listed {
     (list_jobs [list_jobs $($rest:ident)*] $item:tt) => {};
     (list_chains [list_chains $($rest:ident)*] $item:tt) => {};
     (list_blockers [list_blockers $($rest:ident)*] $item:tt) => {};
+    (list_pauses [list_pauses $($rest:ident)*] $item:tt) => {};
+    (put_pause [put_pause $($rest:ident)*] $item:tt) => {};
+    (delete_pause [delete_pause $($rest:ident)*] $item:tt) => {};
     (watermark [watermark $($rest:ident)*] $item:tt) => {};
     (maintain [maintain $($rest:ident)*] $item:tt) => {};
     (sample_queues [sample_queues $($rest:ident)*] $item:tt) => {};

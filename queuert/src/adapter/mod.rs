@@ -30,8 +30,8 @@ pub use rules::reap::{ReapCause, ReapLeases, ReapType, ReapedJob, TakenBack};
 pub use state::{
     AGEING_STEP, Applied, Authority, BlockerOutputs, ChainQuery, ClaimJobs, ClaimType, Claimed, ClaimedJob,
     CreatedChain, DeleteChains, ExpiredChain, HandOver, JobQuery, JobSort, Maintain, Maintained, NewChain, NewJob,
-    Order, Outcome, Position, QueueSample, Refusal, RenewLease, Renewal, Repeated, SampleQueues, Settled, Settlement,
-    StateAdapter, StoppedChain, UnblockedJob, rank,
+    Order, Outcome, Pauses, Position, QueueSample, Refusal, RenewLease, Renewal, Repeated, SampleQueues, Settled,
+    Settlement, StateAdapter, StoppedChain, UnblockedJob, rank,
 };
 pub use subscribers::{Subscriber, Subscribers};
 

@@ -50,6 +50,9 @@ pub enum Notice {
     ChainEnded(ChainId),
     /// The lease of a job was taken from its attempt.
     LeaseLost(JobId),
+    /// A job type was paused or resumed. It concerns all subscribers for [jobs](Topic::Jobs), whatever their types and their
+    /// demand.
+    PausesChanged,
 }
 
 /// What to listen for.

@@ -9,6 +9,7 @@ use super::state::AGEING_STEP;
 use crate::error::StateError;
 use crate::id::{ChainId, Fence, JobId};
 use crate::job::{JobRecord, JobStatus, TypeName};
+use crate::pause::Pause;
 use crate::time::Timestamp;
 
 /// Keeps whole jobs, and finds them again. [`General`](super::General) makes a complete
@@ -102,6 +103,20 @@ pub trait Records: Send + Sync + 'static {
         connection: &mut Self::Connection,
         put: Vec<StoredJob>,
         delete: Vec<JobId>,
+    ) -> impl Future<Output = Result<(), StateError>> + Send;
+
+    /// Reads the pauses of job types, in any order: in the transaction, or what is committed.
+    fn pauses(
+        &self,
+        within: Option<&mut Self::Connection>,
+    ) -> impl Future<Output = Result<Vec<Pause>, StateError>> + Send;
+
+    /// Writes the pause of a type in place of the one that it has, or deletes that one.
+    fn write_pause(
+        &self,
+        connection: &mut Self::Connection,
+        type_name: &TypeName,
+        pause: Option<Pause>,
     ) -> impl Future<Output = Result<(), StateError>> + Send;
 
     /// See [`StateAdapter::watermark`](super::StateAdapter::watermark).

@@ -139,6 +139,16 @@ impl Subscribers {
                     sender.send(notice.clone());
                 }
             }
+            Notice::PausesChanged => {
+                let subscribers = self.jobs.values().flatten();
+                // A subscriber stands in the queue of each of its types.
+                let each: BTreeMap<u64, &NoticeSender> = subscribers
+                    .map(|subscriber| (subscriber.id, &subscriber.sender))
+                    .collect();
+                for sender in each.into_values() {
+                    sender.send(notice.clone());
+                }
+            }
             Notice::LeaseLost(_) => {
                 for sender in self.leases.values() {
                     sender.send(notice.clone());
@@ -299,6 +309,25 @@ mod tests {
             Some(ended.clone()),
             "others may wait for it too"
         );
+    }
+
+    #[test]
+    fn a_change_of_pauses_reaches_each_worker_once_whatever_its_demand_and_the_other_processes() {
+        let mut subscribers = Subscribers::new();
+        let topic = |types: &[&'static str]| Topic::Jobs {
+            types: types.iter().map(|name| (*name).into()).collect(),
+            demand: Demand::new(0),
+        };
+        let (_, mut one) = subscribers.add(topic(&["mail", "page"]), drop);
+        let (_, mut two) = subscribers.add(topic(&["page"]), drop);
+        let (_, mut leases) = subscribers.add(Topic::Leases, drop);
+        let changed = Notice::PausesChanged;
+        assert_eq!(subscribers.tell(&changed), Some(changed.clone()));
+        for subscription in [&mut one, &mut two] {
+            assert_eq!(woken(subscription), Some(Wake::Notice(changed.clone())));
+            assert_eq!(woken(subscription), None);
+        }
+        assert_eq!(woken(&mut leases), None);
     }
 
     #[test]

@@ -10,13 +10,14 @@ use super::transaction::{MemoryConnection, MemoryTransaction};
 use super::view::View;
 use super::{Inner, MemoryState};
 use crate::adapter::{
-    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, Pauses, QueueSample,
     ReapLeases, ReapedJob, Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use crate::chain::ChainRecord;
 use crate::error::StateError;
 use crate::id::{ChainId, Fence, JobId};
-use crate::job::JobRecord;
+use crate::job::{JobRecord, TypeName};
+use crate::pause::Pause;
 use crate::time::Timestamp;
 use crate::worker::AbortReason;
 
@@ -218,6 +219,24 @@ impl StateAdapter for MemoryState {
         job: JobId,
     ) -> Result<Vec<ChainRecord>, StateError> {
         self.read(within, |view| query::list_blockers(view, job))
+    }
+
+    async fn list_pauses(&self, within: Option<&mut MemoryConnection>) -> Result<Pauses, StateError> {
+        self.read(within, query::pauses)
+    }
+
+    async fn put_pause(&self, within: Option<&mut MemoryConnection>, pause: &Pause) -> Result<(), StateError> {
+        self.run_at_once(within, |view, _, _| {
+            operate::write_pause(view, &pause.type_name, Some(pause.clone()));
+        })
+    }
+
+    async fn delete_pause(
+        &self,
+        within: Option<&mut MemoryConnection>,
+        type_name: &TypeName,
+    ) -> Result<bool, StateError> {
+        self.run_at_once(within, |view, _, _| operate::write_pause(view, type_name, None))
     }
 
     async fn watermark(&self) -> Result<Timestamp, StateError> {

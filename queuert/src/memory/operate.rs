@@ -10,7 +10,8 @@ use crate::adapter::{DeleteChains, Refusal, StoppedChain};
 use crate::deduplication::Deduplication;
 use crate::error::BlockerReference;
 use crate::id::{ChainId, JobId};
-use crate::job::{JobRecord, JobStatus};
+use crate::job::{JobRecord, JobStatus, TypeName};
+use crate::pause::Pause;
 
 pub(super) fn trigger_keys(view: &View<'_>, jobs: &[JobId]) -> Vec<Key> {
     let rows = jobs.iter().filter_map(|job| view.row(*job));
@@ -151,4 +152,22 @@ pub(super) fn jobs_of(view: &View<'_>, chain: ChainId) -> Vec<JobId> {
     first
         .flat_map(|row| std::iter::once(row.job.id).chain(row.later.iter().copied()))
         .collect()
+}
+
+/// Writes the pause of a type, or deletes it, and says whether there was one.
+pub(super) fn write_pause(view: &mut View<'_>, type_name: &TypeName, pause: Option<Pause>) -> bool {
+    let committed = view.store.pauses.contains_key(type_name);
+    match &mut view.overlay {
+        Some(overlay) => {
+            let before = overlay.pauses.insert(type_name.clone(), pause);
+            before.map_or(committed, |before| before.is_some())
+        }
+        None => {
+            match pause {
+                Some(pause) => view.store.pauses.insert(type_name.clone(), pause),
+                None => view.store.pauses.remove(type_name),
+            };
+            committed
+        }
+    }
 }

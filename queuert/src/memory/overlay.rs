@@ -6,6 +6,8 @@ use std::sync::Arc;
 use super::deduplicate::KeyIndex;
 use super::store::{Edge, Row};
 use crate::id::JobId;
+use crate::job::TypeName;
+use crate::pause::Pause;
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
@@ -23,4 +25,6 @@ pub(super) struct Overlay {
     pub(super) created: Option<Timestamp>,
     /// The application's own entries.
     pub(super) data: BTreeMap<String, Payload>,
+    /// Pauses that were written; `None` for a deleted one.
+    pub(super) pauses: BTreeMap<TypeName, Option<Pause>>,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::operate::jobs_of;
 use super::view::View;
 use crate::adapter::rules::{ChainFilter, JobFilter, chain_record};
-use crate::adapter::{ChainQuery, JobQuery, QueueSample, SampleQueues};
+use crate::adapter::{ChainQuery, JobQuery, Pauses, QueueSample, SampleQueues};
 use crate::chain::ChainRecord;
 use crate::id::{ChainId, JobId};
 use crate::job::{JobRecord, TypeName};
@@ -28,6 +28,17 @@ pub(super) fn sample(view: &View<'_>, sample: &SampleQueues) -> Vec<QueueSample>
         }
     };
     sample.types.iter().map(of_type).collect()
+}
+
+pub(super) fn pauses(view: &View<'_>) -> Pauses {
+    let mut pauses = view.store.pauses.clone();
+    for (type_name, change) in view.overlay.iter().flat_map(|overlay| &overlay.pauses) {
+        match change {
+            Some(pause) => pauses.insert(type_name.clone(), pause.clone()),
+            None => pauses.remove(type_name),
+        };
+    }
+    Pauses::new(view.now, pauses.into_values().collect())
 }
 
 pub(super) fn list_blockers(view: &View<'_>, job: JobId) -> Vec<ChainRecord> {

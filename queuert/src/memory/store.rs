@@ -9,9 +9,10 @@ use super::overlay::Overlay;
 use super::queues::Queues;
 use crate::adapter::rules::{Change, JobHead};
 use crate::id::{ChainId, Fence, JobId};
-use crate::job::JobRecord;
 #[cfg(test)]
 use crate::job::JobStatus;
+use crate::job::{JobRecord, TypeName};
+use crate::pause::Pause;
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
@@ -60,6 +61,7 @@ pub(super) struct Store {
     pub(super) edges: BTreeSet<Edge>,
     pub(super) keys: KeyIndex,
     pub(super) data: BTreeMap<String, Payload>,
+    pub(super) pauses: BTreeMap<TypeName, Pause>,
 }
 
 impl Store {
@@ -70,6 +72,7 @@ impl Store {
             edges: BTreeSet::new(),
             keys: KeyIndex::default(),
             data: BTreeMap::new(),
+            pauses: BTreeMap::new(),
         }
     }
 
@@ -162,6 +165,12 @@ impl Store {
             }
         }
         self.data.extend(overlay.data);
+        for (type_name, pause) in overlay.pauses {
+            match pause {
+                Some(pause) => self.pauses.insert(type_name, pause),
+                None => self.pauses.remove(&type_name),
+            };
+        }
     }
 }
 

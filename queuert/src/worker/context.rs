@@ -16,6 +16,7 @@ use crate::id::WorkerId;
 use crate::job::TypeName;
 use crate::settings::{LeaseSettings, RetryPolicy};
 use crate::worker::health::HealthMonitor;
+use crate::worker::pauses::KnownPauses;
 use crate::worker::user::diagnostics::Diagnostics;
 use crate::worker::user::extensions::Extensions;
 use crate::worker::user::middleware::Middlewares;
@@ -88,6 +89,8 @@ pub(crate) struct Context<S: StateAdapter> {
     pub(crate) wake: Notify,
     /// Wakes the renewer, because a lease is in doubt. Notified by the listener for leases.
     pub(crate) check_leases: Notify,
+    /// What is known of paused job types. Written by the claimer, doubted by the listener for jobs.
+    pub(crate) pauses: KnownPauses,
     /// How many jobs the set wants. Written by the claimer, read by the notify adapter.
     pub(crate) demand: Demand,
 }
@@ -106,6 +109,7 @@ impl<S: StateAdapter> Context<S> {
                 client: client.clone(),
                 hooks: middlewares.hooks(),
             }),
+            pauses: KnownPauses::new(settings.poll_interval, client.has_notify_adapter()),
             health: HealthMonitor::new(worker.clone(), client.hub().clone()),
             client,
             worker,

@@ -71,6 +71,7 @@ mod context;
 mod dispatch;
 mod drain;
 mod health;
+mod pauses;
 mod supervisor;
 mod upkeep;
 mod user;

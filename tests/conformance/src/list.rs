@@ -336,6 +336,13 @@ macro_rules! state_conformance {
                 the_last_attempt_of_a_dead_owner_was_the_last,
                 a_name_lives_as_long_as_one_of_its_processes,
             }
+            pauses {
+                a_pause_is_kept_as_it_was_written,
+                a_pause_takes_the_place_of_the_one_before,
+                a_deleted_pause_is_gone,
+                a_pause_is_part_of_its_transaction,
+                a_claim_does_not_look_at_pauses,
+            }
             pages {
                 pages_of_chains_add_up,
                 pages_of_jobs_add_up,
@@ -505,6 +512,10 @@ macro_rules! notify_conformance {
                 every_listener_of_leases_hears,
                 leases_are_a_topic_of_their_own,
                 who_stops_listening_for_leases_leaves_the_others,
+            }
+            pauses {
+                every_worker_hears_of_changed_pauses,
+                listeners_for_leases_beside_it_hear_nothing,
             }
             resilience {
                 a_slow_subscriber_disturbs_nobody,

@@ -2,11 +2,11 @@
 //! tells the model what was committed at the very moment of the commit.
 
 use queuert::adapter::{
-    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, ReapLeases, ReapedJob,
-    Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, Pauses, ReapLeases,
+    ReapedJob, Refusal, RenewLease, Renewal, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use queuert::memory::MemoryConnection;
-use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, StateError, Timestamp};
+use queuert::{AbortReason, ChainId, ChainRecord, Fence, JobId, JobRecord, Pause, StateError, Timestamp, TypeName};
 
 use crate::connection::{SimulatedConnection, SimulatedTransaction, aborted};
 use crate::model::Fact;
@@ -83,7 +83,7 @@ impl StateAdapter for Simulated {
         except begin, commit, rollback, savepoint, release_savepoint, rollback_to_savepoint, has_ended, catch_up, shield, unshield,
             undo_shielded, create_chains, claim_jobs, claimed_jobs, renew_leases, settle_jobs, settle_in, reap_leases,
             hold_lease, lock_chain, trigger_jobs, cancel_chains, retry_chains, delete_chains, get_jobs, get_chains,
-            list_jobs, list_chains, list_blockers, watermark
+            list_jobs, list_chains, list_blockers, list_pauses, put_pause, delete_pause, watermark
     }
 
     async fn begin(&self) -> Result<SimulatedTransaction, StateError> {
@@ -425,6 +425,25 @@ impl StateAdapter for Simulated {
     ) -> Result<Vec<ChainRecord>, StateError> {
         let run = async |within: Option<&mut MemoryConnection>| self.0.memory().list_blockers(within, job).await;
         self.call_within("list blockers", within, run, |_| Vec::new()).await
+    }
+
+    async fn list_pauses(&self, within: Option<&mut SimulatedConnection>) -> Result<Pauses, StateError> {
+        let run = async |within: Option<&mut MemoryConnection>| self.0.memory().list_pauses(within).await;
+        self.call_within("list pauses", within, run, |_| Vec::new()).await
+    }
+
+    async fn put_pause(&self, within: Option<&mut SimulatedConnection>, pause: &Pause) -> Result<(), StateError> {
+        let run = async |within: Option<&mut MemoryConnection>| self.0.memory().put_pause(within, pause).await;
+        self.call_within("put pause", within, run, |()| Vec::new()).await
+    }
+
+    async fn delete_pause(
+        &self,
+        within: Option<&mut SimulatedConnection>,
+        type_name: &TypeName,
+    ) -> Result<bool, StateError> {
+        let run = async |within: Option<&mut MemoryConnection>| self.0.memory().delete_pause(within, type_name).await;
+        self.call_within("delete pause", within, run, |_| Vec::new()).await
     }
 
     async fn watermark(&self) -> Result<Timestamp, StateError> {

@@ -168,6 +168,7 @@ statements! {
         "settle": unblock, repeated_ends, finish_one, finish_many;
         "operate": kept_ranks, open_blockers, references, jobs_of_chains, delete_edges_of, delete_edges_to,
             delete_key_locks;
+        "pause": pauses, put_pause, delete_pause;
         "locks": blockers_of_all, blockers_of_latest, chains_ahead, edges_ahead, chains_of_jobs, savepoint,
             release_savepoint, rollback_to_savepoint;
         "liveness": other_processes, lock_silent, confirm_dead, register, sign_of_life, withdraw, forget_dead;

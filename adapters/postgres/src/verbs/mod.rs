@@ -4,6 +4,7 @@ pub(crate) mod claim;
 pub(crate) mod create;
 pub(crate) mod lease;
 pub(crate) mod operate;
+pub(crate) mod pause;
 pub(crate) mod query;
 pub(crate) mod settle;
 pub(crate) mod snapshot;

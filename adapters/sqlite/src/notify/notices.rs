@@ -16,6 +16,7 @@ const KEPT: i64 = 10_000;
 const JOBS_AVAILABLE: i64 = 0;
 const CHAIN_ENDED: i64 = 1;
 const LEASE_LOST: i64 = 2;
+const PAUSES_CHANGED: i64 = 3;
 
 /// Writes hints.
 pub(crate) async fn insert<'a>(
@@ -34,6 +35,7 @@ pub(crate) async fn insert<'a>(
                     .number(count(*jobs)),
                 Notice::ChainEnded(chain) => row.number(CHAIN_ENDED).id(chain.as_uuid()).null().number(1),
                 Notice::LeaseLost(job) => row.number(LEASE_LOST).id(job.as_uuid()).null().number(1),
+                Notice::PausesChanged => row.number(PAUSES_CHANGED).null().null().number(1),
                 // Readers skip a kind that they do not know.
                 _ => row.number(-1).null().null().number(1),
             };
@@ -79,6 +81,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<ReadNotice, StateError> {
         }),
         CHAIN_ENDED => Some(Notice::ChainEnded(ChainId::from_uuid(row.get("id")?))),
         LEASE_LOST => Some(Notice::LeaseLost(JobId::from_uuid(row.get("id")?))),
+        PAUSES_CHANGED => Some(Notice::PausesChanged),
         _ => None,
     };
     Ok(ReadNotice {

@@ -81,6 +81,7 @@ statements! {
         "transition": update_open_keys;
         "operate": latest_jobs, key_holders, jobs_with_open_blockers, blockers_of_chains, blocker_references,
             delete_blockers_by_chain, delete_blockers_by_job, delete_later_jobs, delete_first_jobs;
+        "pause": pauses, put_pause, delete_pause;
         "query": jobs_by_id, chains_by_id, blockers_of_jobs, newest_job, count_pending;
         "locks": take_write_lock;
         "upkeep": finished_chains;

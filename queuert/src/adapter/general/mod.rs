@@ -14,13 +14,14 @@ use self::work::Work;
 use super::records::Records;
 use super::rules::reap::{ReapLeases, ReapedJob};
 use super::state::{
-    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, QueueSample, Refusal,
-    RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
+    ChainQuery, ClaimJobs, Claimed, ClaimedJob, CreatedChain, DeleteChains, JobQuery, NewChain, Pauses, QueueSample,
+    Refusal, RenewLease, Renewal, SampleQueues, Settled, Settlement, StateAdapter, StoppedChain,
 };
 use crate::chain::ChainRecord;
 use crate::error::StateError;
 use crate::id::{ChainId, Fence, JobId};
-use crate::job::JobRecord;
+use crate::job::{JobRecord, TypeName};
+use crate::pause::Pause;
 use crate::time::Timestamp;
 use crate::worker::AbortReason;
 
@@ -66,12 +67,15 @@ enum Scope<'a, R: Records> {
 }
 
 impl<R: Records> Scope<'_, R> {
+    fn connection(&mut self) -> &mut R::Connection {
+        match self {
+            Self::Callers(connection) => connection,
+            Self::Own(transaction) => &mut *transaction,
+        }
+    }
+
     async fn work<'s>(&'s mut self, records: &'s R) -> Result<Work<'s, R>, StateError> {
-        let connection = match self {
-            Self::Callers(connection) => &mut **connection,
-            Self::Own(transaction) => &mut **transaction,
-        };
-        Work::new(records, connection).await
+        Work::new(records, self.connection()).await
     }
 }
 
@@ -248,6 +252,29 @@ impl<R: Records> StateAdapter for General<R> {
         job: JobId,
     ) -> Result<Vec<ChainRecord>, StateError> {
         query::list_blockers(&self.records, within, job).await
+    }
+
+    async fn list_pauses(&self, mut within: Option<&mut R::Connection>) -> Result<Pauses, StateError> {
+        let pauses = self.records.pauses(within.as_deref_mut()).await?;
+        Ok(Pauses::new(self.records.now(within).await?, pauses))
+    }
+
+    async fn put_pause(&self, within: Option<&mut R::Connection>, pause: &Pause) -> Result<(), StateError> {
+        let mut scope = self.open(within).await?;
+        let write = self
+            .records
+            .write_pause(scope.connection(), &pause.type_name, Some(pause.clone()));
+        write.await?;
+        self.close(scope).await
+    }
+
+    async fn delete_pause(&self, within: Option<&mut R::Connection>, type_name: &TypeName) -> Result<bool, StateError> {
+        let mut scope = self.open(within).await?;
+        let pauses = self.records.pauses(Some(scope.connection())).await?;
+        let found = pauses.iter().any(|pause| pause.type_name == *type_name);
+        self.records.write_pause(scope.connection(), type_name, None).await?;
+        self.close(scope).await?;
+        Ok(found)
     }
 
     async fn watermark(&self) -> Result<Timestamp, StateError> {

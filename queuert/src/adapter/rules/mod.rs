@@ -12,6 +12,7 @@
 //! | is a dependant unblocked by the end of a chain | [`unblock`] |
 //! | which chains of a call are created, and which repeat another | [`plan_starts`], [`counts`] |
 //! | what do trigger, cancel and retry change, and when are they refused | [`trigger`], [`cancel`], [`retry`] |
+//! | what does pausing a job type write | [`pause`](pause()) |
 //! | which jobs and chains are on a page | [`JobFilter`], [`ChainFilter`], [`chain_record`] |
 //! | does a job keep its blocker from being deleted | [`keeps_blocker`] |
 //! | what becomes of a job whose lease is taken back | [`ReapLeases::take_back`](super::ReapLeases::take_back) |
@@ -23,6 +24,7 @@ mod change;
 mod create;
 mod cycle;
 mod operate;
+mod pause;
 mod query;
 pub(super) mod reap;
 mod settle;
@@ -31,6 +33,7 @@ pub use change::{Change, ErrorChange, JobHead, RankChange};
 pub use create::{KeysOfCall, PlannedStart, StartPlan, check_new_job, counts, new_job, plan_starts, waiting_status};
 pub use cycle::{check_circle, closing_blocker, waits_for_blockers};
 pub use operate::{KeysOfRetry, cancel, keeps_blocker, retry, trigger};
+pub use pause::pause;
 pub use query::{ChainFilter, JobFilter, chain_record};
 pub use settle::{authorise, claim, hand_over, held, interrupts, lost, settle, unblock};
 

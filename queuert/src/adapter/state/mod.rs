@@ -9,7 +9,7 @@ mod upkeep;
 
 pub use claim::{AGEING_STEP, BlockerOutputs, ClaimJobs, ClaimType, Claimed, ClaimedJob, RenewLease, Renewal, rank};
 pub use create::{CreatedChain, HandOver, NewChain, NewJob};
-pub use operate::{DeleteChains, Refusal, StoppedChain};
+pub use operate::{DeleteChains, Pauses, Refusal, StoppedChain};
 pub use query::{ChainQuery, JobQuery, JobSort, Order, Position};
 pub use settle::{Applied, Authority, Outcome, Repeated, Settled, Settlement, UnblockedJob};
 pub use upkeep::{ExpiredChain, Maintain, Maintained, QueueSample, SampleQueues};
@@ -23,7 +23,8 @@ use super::rules::reap::{ReapLeases, ReapedJob};
 use crate::chain::ChainRecord;
 use crate::error::StateError;
 use crate::id::{ChainId, Fence, JobId};
-use crate::job::JobRecord;
+use crate::job::{JobRecord, TypeName};
+use crate::pause::Pause;
 use crate::time::Timestamp;
 use crate::worker::AbortReason;
 
@@ -341,6 +342,28 @@ pub trait StateAdapter: Send + Sync + 'static {
         within: Option<&mut Self::Connection>,
         job: JobId,
     ) -> impl Future<Output = Result<Vec<ChainRecord>, StateError>> + Send;
+
+    /// Reads the pauses of job types, with the time of the store. The library decides by them what workers claim; no other
+    /// verb looks at them. It waits for no lock.
+    fn list_pauses(
+        &self,
+        within: Option<&mut Self::Connection>,
+    ) -> impl Future<Output = Result<Pauses, StateError>> + Send;
+
+    /// Writes a pause as it is, in place of the one that the type has. Of two writers at once, the later one wins. The type
+    /// need not have a job.
+    fn put_pause(
+        &self,
+        within: Option<&mut Self::Connection>,
+        pause: &Pause,
+    ) -> impl Future<Output = Result<(), StateError>> + Send;
+
+    /// Deletes the pause of a type, and says whether there was one.
+    fn delete_pause(
+        &self,
+        within: Option<&mut Self::Connection>,
+        type_name: &TypeName,
+    ) -> impl Future<Output = Result<bool, StateError>> + Send;
 
     /// A time such that every job whose `created_at` is before it is visible to any read that begins after this call, or will
     /// never exist: no transaction that is open, or will be, can commit such a job. Followers read up to the watermark and go

@@ -4,6 +4,8 @@ use crate::chain::ChainRecord;
 use crate::error::BlockerReference;
 use crate::id::{ChainId, JobId};
 use crate::job::JobStatus;
+use crate::pause::Pause;
+use crate::time::Timestamp;
 
 /// A chain that was cancelled or deleted.
 #[derive(Clone, Debug)]
@@ -28,6 +30,31 @@ impl DeleteChains {
     /// These chains only.
     pub fn new(chains: Vec<ChainId>, cascade: bool) -> Self {
         Self { chains, cascade }
+    }
+}
+
+/// The stored pauses of job types.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Pauses {
+    /// The time of the store at the statement.
+    pub now: Timestamp,
+    /// All pauses, also those that have ended by themselves, by type name.
+    pub pauses: Vec<Pause>,
+}
+
+impl Pauses {
+    /// These pauses at this time; they are put in order.
+    pub fn new(now: Timestamp, mut pauses: Vec<Pause>) -> Self {
+        pauses.sort_unstable_by(|one, other| one.type_name.cmp(&other.type_name));
+        Self { now, pauses }
+    }
+
+    /// The pauses that are in force.
+    pub fn in_force(self) -> Vec<Pause> {
+        let mut pauses = self.pauses;
+        pauses.retain(|pause| pause.is_in_force(self.now));
+        pauses
     }
 }
 

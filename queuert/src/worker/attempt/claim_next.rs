@@ -2,7 +2,7 @@
 //! wait in the store's queue. (`HandOver` in the contract of the store.)
 //!
 //! Limits keep one chain from delaying other jobs: the next job must be due, must wait for no blocker and must have no lower
-//! priority than the job before, and after [`STEPS_IN_A_ROW`](crate::worker::attempt::claimed::STEPS_IN_A_ROW) jobs the next
+//! priority than the job before, its type must not be paused, and after [`STEPS_IN_A_ROW`](crate::worker::attempt::claimed::STEPS_IN_A_ROW) jobs the next
 //! one is claimed like any other.
 
 use tokio::time::Instant;
@@ -26,6 +26,8 @@ pub(crate) fn request<S: StateAdapter>(context: &Context<S>, attempt: &ClaimedAt
         && next.schedule == Schedule::Now
         && next.blockers.is_empty()
         && next.priority >= attempt.shared.record.priority
+        // Knowledge that is too old is renewed by the claim that takes the next job instead.
+        && context.pauses.allow_hand_over(&next.type_name)
         && !context.stop.is_cancelled();
     if may_run {
         next.hand_over = Some(HandOver {

@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::id::Fence;
 use crate::job::TypeName;
 use crate::worker::attempt::attempts::Attempts;
-use crate::worker::attempt::claimed::{STEPS_IN_A_ROW, output_bytes, payload_bytes};
+use crate::worker::attempt::claimed::{ClaimedAttempt, STEPS_IN_A_ROW, output_bytes, payload_bytes};
 use crate::worker::attempt::recover::recover_claim;
 use crate::worker::attempt::settler::{give_back, queue};
 use crate::worker::contained::contained;
@@ -22,6 +22,7 @@ use crate::worker::context::Context;
 use crate::worker::dispatch::local_queue::ClaimBounds;
 use crate::worker::dispatch::parts::Dispatch;
 use crate::worker::health::Health;
+use crate::worker::pauses::{ask_after_claim, ask_before_claim};
 use crate::worker::user::abort::AbortReason;
 use crate::worker::user::shared::SharedAttempt;
 
@@ -41,7 +42,7 @@ pub(crate) async fn claim_loop<S: StateAdapter>(dispatch: Arc<Dispatch<S>>) {
     hand_hints_to_others(&dispatch.attempts.context).await;
 }
 
-/// Claims up to `limit` jobs within the bounds, and records the success or failure.
+/// Claims up to `limit` jobs within the bounds, of types that are not known to be paused, and records the success or failure.
 pub(crate) async fn claim<S: StateAdapter>(
     dispatch: &Dispatch<S>,
     limit: usize,
@@ -49,19 +50,27 @@ pub(crate) async fn claim<S: StateAdapter>(
     fence: Fence,
 ) -> Result<Claimed, StateError> {
     let context = &*dispatch.attempts.context;
-    let types = context.types.iter();
+    ask_before_claim(context).await;
+    let types = context.types.iter().filter(|(name, _)| !context.pauses.is_paused(name));
     let types = types.map(|(name, job_type)| ClaimType {
         name: name.clone(),
         lease: job_type.lease.duration,
     });
-    let claim = ClaimJobs::new(types.collect(), limit, context.worker.clone(), fence);
+    let types: Vec<ClaimType> = types.collect();
+    if types.is_empty() {
+        return Ok(Claimed::default());
+    }
+    let claim = ClaimJobs::new(types, limit, context.worker.clone(), fence);
     let claim = claim
         .within_bytes(bounds.at_least, bounds.bytes)
         .expecting(dispatch.outputs.lock().clone());
     let result = contained(context.client.state().claim_jobs(&claim)).await;
     context.health.record("claim", &result);
-    if let Ok(claimed) = &result {
+    if let Ok(claimed) = &result
+        && !claimed.jobs.is_empty()
+    {
         note_outputs(dispatch, &claimed.jobs);
+        ask_after_claim(context).await;
     }
     result
 }
@@ -179,7 +188,14 @@ async fn claim_until_stopped<S: StateAdapter>(dispatch: &Dispatch<S>) {
 }
 
 fn enqueue<S: StateAdapter>(attempts: &Attempts<S>, jobs: Vec<ClaimedJob>, claimed_at: Instant) {
-    queue(attempts, attempts.take_charge(jobs, claimed_at, STEPS_IN_A_ROW));
+    let claimed = attempts.take_charge(jobs, claimed_at, STEPS_IN_A_ROW).into_iter();
+    let pauses = &attempts.context.pauses;
+    let is_paused = |attempt: &ClaimedAttempt<S>| pauses.is_paused(&attempt.shared.record.type_name);
+    let (paused, free): (Vec<_>, Vec<_>) = claimed.partition(is_paused);
+    queue(attempts, free);
+    for attempt in paused {
+        give_back(attempts, attempt, None);
+    }
 }
 
 /// Gives back the jobs of a claim that was under way when the set was stopped, rather than leaving them to expire. The claim
@@ -221,12 +237,14 @@ async fn pause<S: StateAdapter>(context: &Context<S>, pause: Duration, wakeable:
 }
 
 /// How long to pause when no more jobs are due. Jittered, so that processes do not poll at the same moment, unless a job
-/// becomes due.
+/// becomes due or the pause of a job type ends.
 fn until_next_look<S: StateAdapter>(context: &Context<S>, next_due: Option<Duration>) -> Duration {
     let entropy = context.client.entropy();
     let poll = entropy.jittered(context.settings.poll_interval, 0.1);
+    let next_end = context.pauses.next_end();
+    let soonest = [next_due, next_end].into_iter().flatten().fold(poll, Duration::min);
     // A shorter pause would keep a processor core busy.
-    poll.min(next_due.unwrap_or(poll)).max(Duration::from_millis(1))
+    soonest.max(Duration::from_millis(1))
 }
 
 /// Gives running attempts their grace period, then aborts them, then drops them and gives their jobs back.

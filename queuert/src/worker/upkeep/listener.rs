@@ -14,8 +14,16 @@ pub(crate) async fn listen_for_jobs<S: StateAdapter>(context: Arc<Context<S>>) {
         types: context.types.keys().cloned().collect(),
         demand: context.demand.clone(),
     };
-    // Whatever the notice says, a claim finds the jobs that are there.
-    listen(&context, topic, |_| context.wake.notify_one()).await;
+    listen(&context, topic, |wake| {
+        match wake {
+            Wake::Notice(Notice::PausesChanged) => context.pauses.notice(),
+            Wake::Resync => context.pauses.doubt(),
+            Wake::Notice(_) | Wake::Failed(_) => {}
+        }
+        // Whatever the notice says, a claim finds the jobs that are there.
+        context.wake.notify_one();
+    })
+    .await;
 }
 
 pub(crate) async fn listen_for_lost_leases<S: StateAdapter>(attempts: Arc<Attempts<S>>) {

@@ -9,4 +9,5 @@ pub mod chains;
 pub mod hints;
 pub mod jobs;
 pub mod leases;
+pub mod pauses;
 pub mod resilience;

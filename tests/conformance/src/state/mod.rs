@@ -31,6 +31,7 @@ pub mod many_types;
 pub mod outside;
 pub mod owners;
 pub mod pages;
+pub mod pauses;
 pub mod reap;
 pub mod renew;
 pub mod repetition;

@@ -23,6 +23,7 @@ pub mod list_jobs;
 pub mod open;
 pub mod open_refused;
 pub mod pages;
+pub mod pause;
 pub mod payloads;
 pub mod retry;
 pub mod runtimes;
@@ -274,6 +275,16 @@ macro_rules! client_behaviour {
                 pages_are_stable_under_inserts,
                 pages_are_stable_under_deletions,
                 rows_of_one_instant_come_once,
+            }
+            pause {
+                a_pause_says_who_why_and_until_when,
+                a_pause_goes_on_with_another_reason,
+                resuming_says_what_ended,
+                an_unknown_name_is_refused,
+                bad_pauses_are_refused,
+                a_pause_commits_with_its_transaction,
+                a_drain_leaves_paused_types_out,
+                a_pause_is_an_event,
             }
             payloads {
                 what_is_stored_comes_back_equal,

@@ -19,6 +19,7 @@ pub mod observed;
 pub mod outages;
 pub mod own_transactions;
 pub mod panics;
+pub mod pausing;
 pub mod processing;
 pub mod processors;
 pub mod quiet;
@@ -91,6 +92,15 @@ macro_rules! worker_behaviour {
                 what_is_handed_over_while_stopping_goes_back,
                 a_single_worker_claims_nothing_beside_what_it_is_handed,
                 what_is_handed_over_after_an_outage_has_its_whole_lease,
+            }
+            pausing {
+                a_paused_type_is_not_begun,
+                a_pause_reaches_workers_by_notice,
+                a_pause_is_found_by_polling,
+                a_running_job_ends_during_a_pause,
+                a_paused_step_is_not_handed_over,
+                a_pause_ends_by_itself,
+                a_worker_that_cannot_read_the_pauses_goes_on,
             }
             scheduling {
                 a_delayed_chain_runs_when_it_is_due,

@@ -1,0 +1,3 @@
+-- All pauses of job types: a few rows at most.
+SELECT type, since, until, reason, author
+FROM {prefix}pause
