@@ -109,7 +109,7 @@ impl<S: StateAdapter> Context<S> {
                 client: client.clone(),
                 hooks: middlewares.hooks(),
             }),
-            pauses: KnownPauses::new(settings.poll_interval, client.has_notify_adapter()),
+            pauses: KnownPauses::new(settings.poll_interval),
             health: HealthMonitor::new(worker.clone(), client.hub().clone()),
             client,
             worker,

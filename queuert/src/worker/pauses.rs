@@ -17,10 +17,11 @@ use crate::job::TypeName;
 use crate::worker::contained::contained;
 use crate::worker::context::Context;
 
-/// With a notify adapter, how old the knowledge may be: longer than without, because a lost notice is the exception.
-const WITH_NOTICES: Duration = Duration::from_secs(10);
-/// Without one, the age is the poll interval, but not less than this.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// The knowledge may be as old as the poll interval, within these bounds: a busy set need not ask more often than the first,
+/// and the default poll interval of a set with a notify adapter, half a minute, is too long for a notice that was lost.
+const AGES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// The least age at which the knowledge is too old for the next job of a chain to begin without a claim.
+const BETWEEN_STEPS: Duration = Duration::from_secs(1);
 /// How long claimed jobs wait for an answer. A store that does not give one keeps no job from running.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -59,14 +60,9 @@ impl Known {
 
 impl KnownPauses {
     /// Knows nothing yet.
-    pub(crate) fn new(poll_interval: Duration, has_notify_adapter: bool) -> Self {
-        let without_notices = poll_interval.clamp(SHORTEST, WITH_NOTICES);
+    pub(crate) fn new(poll_interval: Duration) -> Self {
         Self {
-            longest_age: if has_notify_adapter {
-                WITH_NOTICES
-            } else {
-                without_notices
-            },
+            longest_age: poll_interval.clamp(AGES.0, AGES.1),
             known: Lock::default(),
         }
     }
@@ -80,7 +76,9 @@ impl KnownPauses {
     /// there is a claim, which asks.
     pub(crate) fn allow_hand_over(&self, type_name: &TypeName) -> bool {
         let known = self.known.lock();
-        known.is_recent(self.longest_age) && !known.noticed && !known.is_paused(type_name, Instant::now())
+        known.is_recent(self.longest_age.max(BETWEEN_STEPS))
+            && !known.noticed
+            && !known.is_paused(type_name, Instant::now())
     }
 
     /// Whether the knowledge is too old to let claimed jobs begin.
@@ -180,7 +178,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_ends_by_itself_and_one_that_is_over_is_none() {
-        let known = KnownPauses::new(Duration::from_secs(1), false);
+        let known = KnownPauses::new(Duration::from_secs(1));
         known.learn(&pauses(10, &[None, Some(3_000_010), Some(10)]), Instant::now(), 0);
         let paused = || ["a", "b", "c"].map(|name| known.is_paused(&name.into()));
         assert_eq!(paused(), [true, true, false]);
@@ -191,14 +189,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn knowledge_is_old_after_the_poll_interval_or_ten_seconds_with_notices() {
-        for (poll, notices, age) in [
-            (1_000, false, 1_000),
-            (60_000, false, 10_000),
-            (1, false, 100),
-            (1_000, true, 10_000),
-        ] {
-            let known = KnownPauses::new(Duration::from_millis(poll), notices);
+    async fn knowledge_is_old_after_the_poll_interval_within_bounds() {
+        for (poll, age) in [(1, 100), (1_000, 1_000), (60_000, 10_000)] {
+            let known = KnownPauses::new(Duration::from_millis(poll));
             assert!(
                 known.is_old() && !known.is_asked_before_claim(),
                 "nothing is known, and nothing needed"
@@ -216,7 +209,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_notice_is_followed_before_the_next_claim_and_an_answer_from_before_it_does_not_count() {
-        let known = KnownPauses::new(Duration::from_secs(1), true);
+        let known = KnownPauses::new(Duration::from_secs(1));
         known.notice();
         assert!(known.is_asked_before_claim());
         known.learn(&pauses(0, &[]), Instant::now(), 0);

@@ -23,6 +23,7 @@ documents! {
     deduplication => "docs/deduplication.md",
     waiting => "docs/waiting.md",
     workers => "docs/workers.md",
+    operating => "docs/operating.md",
     middlewares => "docs/middlewares.md",
     observability => "docs/observability.md",
     testing => "docs/testing.md",

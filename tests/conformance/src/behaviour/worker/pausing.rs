@@ -3,7 +3,7 @@
 use queuert::{Client, JobRecord, JobStatus};
 
 use super::types::{First, Note, Second, Third, Work};
-use super::world::{Gate, Job, World, eager, ms, start};
+use super::world::{Gate, Job, World, eager, ms, skip, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::Verb;
 
@@ -22,7 +22,7 @@ pub async fn a_paused_type_is_not_begun<F: PairFixture>(fixture: F) {
     for concurrency in [1, 4] {
         let before = world.client.start(Work { n: 0 }).await.expect("the chain starts");
         world.client.pause::<Work>().await.expect("it pauses");
-        let worker = world.client.worker().poll_interval(ms(60_000)).concurrency(concurrency);
+        let worker = world.worker().concurrency(concurrency);
         let worker = worker
             .process(|job: Job<F, Work>| async move { job.finish(1) })
             .process(|job: Job<F, Note>| async move { job.finish(String::new()) });
@@ -44,6 +44,9 @@ pub async fn a_paused_type_is_not_begun<F: PairFixture>(fixture: F) {
 
 /// A worker that runs hears of a pause that another process makes, and of its end, without a poll.
 pub async fn a_pause_reaches_workers_by_notice<F: PairFixture>(fixture: F) {
+    if !fixture.notifies() {
+        return skip("nobody is notified");
+    }
     let world = World::new(fixture).await;
     let (other, _) = world.other_process();
     let worker = world.client.worker().poll_interval(ms(60_000)).concurrency(4);
