@@ -285,7 +285,7 @@ impl fmt::Debug for Borrowed {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::AssertSqlSafe;
+    use sqlx::{AssertSqlSafe, SqlSafeStr};
 
     use super::*;
     use crate::PostgresState;
@@ -331,12 +331,13 @@ mod tests {
     async fn a_session_with_unknown_settings_is_closed() {
         let (state, schema) = with_one_connection().await;
         let budget = state.budget();
-        let mut first = budget.for_worker().await.unwrap();
-        let (own, _) = session(&mut first).await;
-        first.release();
-        // Sent, but not answered: the answer takes the server longer than the time between these polls.
-        let mut transaction = Box::pin(budget.for_transaction());
-        assert!(futures_util::poll!(&mut transaction).is_pending());
+        let mut transaction = budget.for_worker().await.unwrap();
+        let (own, _) = session(&mut transaction).await;
+        let unanswered = CallerSettings {
+            apply: "SELECT pg_sleep(5)".into_sql_str(),
+            restore: "SELECT 1".into_sql_str(),
+        };
+        assert!(futures_util::poll!(Box::pin(transaction.apply(&unanswered))).is_pending());
         drop(transaction);
         let mut of_pool = state.pool().acquire().await.unwrap();
         let (other, is_tuned) = session(&mut of_pool).await;
