@@ -25,11 +25,12 @@ const LONGEST_PREFIX: usize = 40;
 
 /// The names, after the prefix, of the tables and then the indexes that the migrations create. SQLite has one namespace
 /// for both.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "migration",
     "job",
     "blocker",
     "notice",
+    "pause",
     "process",
     "job_id",
     "job_chain",

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 
 use crate::__task::Lock;
 use crate::adapter::{Pauses, StateAdapter};
+use crate::client::report;
+use crate::event::Event;
 use crate::job::TypeName;
 use crate::worker::contained::contained;
 use crate::worker::context::Context;
@@ -139,11 +141,14 @@ impl KnownPauses {
 pub(crate) async fn ask<S: StateAdapter>(context: &Context<S>) {
     let (asked_at, doubts) = (Instant::now(), context.pauses.known.lock().doubts);
     let answer = tokio::time::timeout(PATIENCE, contained(context.client.state().list_pauses(None))).await;
-    if let Ok(result) = answer {
-        context.health.record("pauses", &result);
-        if let Ok(pauses) = result {
-            context.pauses.learn(&pauses, asked_at, doubts);
-        }
+    match answer {
+        Ok(Ok(pauses)) => context.pauses.learn(&pauses, asked_at, doubts),
+        // Not recorded as bad health: an idle set does not ask again, so it would stay bad.
+        Ok(Err(error)) => context.client.hub().emit_with(|| Event::StateFailed {
+            operation: "pauses",
+            error: report(&error),
+        }),
+        Err(_) => {}
     }
 }
 

@@ -39,7 +39,7 @@ pub async fn a_pause_takes_the_place_of_the_one_before<F: StateFixture>(fixture:
     let (first, last) = (described("mail", since), Pause::new("mail", since));
     for pause in [&first, &last] {
         answer(bench.state().put_pause(None, pause).await);
-        assert_eq!(pauses(&bench).await, [pause.clone()]);
+        assert_eq!(pauses(&bench).await, std::slice::from_ref(pause));
     }
 }
 
@@ -69,13 +69,13 @@ pub async fn a_pause_is_part_of_its_transaction<F: StateFixture>(fixture: F) {
             state.delete_pause(Some(&mut transaction), &kept.type_name).await
         ));
         let own = answer(state.list_pauses(Some(&mut transaction)).await);
-        assert_eq!(own.pauses, [new.clone()]);
+        assert_eq!(own.pauses, std::slice::from_ref(&new));
         if commits {
             answer(state.commit(transaction).await);
-            assert_eq!(pauses(&bench).await, [new.clone()]);
+            assert_eq!(pauses(&bench).await, std::slice::from_ref(&new));
         } else {
             answer(state.rollback(transaction).await);
-            assert_eq!(pauses(&bench).await, [kept.clone()]);
+            assert_eq!(pauses(&bench).await, std::slice::from_ref(&kept));
         }
     }
 }
