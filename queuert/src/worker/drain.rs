@@ -17,7 +17,6 @@ use crate::worker::context::Context;
 use crate::worker::dispatch::claimer::claim;
 use crate::worker::dispatch::local_queue::ClaimBounds;
 use crate::worker::dispatch::parts::Dispatch;
-use crate::worker::pauses::ask;
 use crate::worker::upkeep::reaper::sweep;
 use crate::worker::upkeep::renewer::renew_loop;
 use crate::worker::user::abort::AbortReason;
@@ -90,7 +89,7 @@ pub(crate) async fn drain<S: StateAdapter>(context: Context<S>) -> Result<Draine
     while sweep(attempts).await.is_some_and(|taken| taken > 0) {}
     loop {
         // A processor or middleware may have paused a type, and there is no listener that would hear of it.
-        ask(&attempts.context).await;
+        attempts.context.pauses.ask(&attempts.context.client).await;
         let claimed_at = Instant::now();
         let claimed = claim(&dispatch, 1, ClaimBounds::NONE, entropy.fence()).await?;
         if claimed.jobs.is_empty() {

@@ -13,11 +13,10 @@ use tokio::time::Instant;
 
 use crate::__task::Lock;
 use crate::adapter::{Pauses, StateAdapter};
-use crate::client::report;
+use crate::client::{Client, report};
 use crate::event::Event;
 use crate::job::TypeName;
 use crate::worker::contained::contained;
-use crate::worker::context::Context;
 
 /// The knowledge may be as old as the poll interval, within these bounds: a busy set need not ask more often than the first,
 /// and the default poll interval of a set with a notify adapter, half a minute, is too long for a notice that was lost.
@@ -137,32 +136,34 @@ impl KnownPauses {
     }
 }
 
-/// Asks the store which types are paused. If it fails, the set goes on with what it knows.
-pub(crate) async fn ask<S: StateAdapter>(context: &Context<S>) {
-    let (asked_at, doubts) = (Instant::now(), context.pauses.known.lock().doubts);
-    let answer = tokio::time::timeout(PATIENCE, contained(context.client.state().list_pauses(None))).await;
-    match answer {
-        Ok(Ok(pauses)) => context.pauses.learn(&pauses, asked_at, doubts),
-        // Not recorded as bad health: an idle set does not ask again, so it would stay bad.
-        Ok(Err(error)) => context.client.hub().emit_with(|| Event::StateFailed {
-            operation: "pauses",
-            error: report(&error),
-        }),
-        Err(_) => {}
+impl KnownPauses {
+    /// Asks the store which types are paused. If it fails, the set goes on with what it knows.
+    pub(crate) async fn ask<S: StateAdapter>(&self, client: &Client<S>) {
+        let (asked_at, doubts) = (Instant::now(), self.known.lock().doubts);
+        let answer = tokio::time::timeout(PATIENCE, contained(client.state().list_pauses(None))).await;
+        match answer {
+            Ok(Ok(pauses)) => self.learn(&pauses, asked_at, doubts),
+            // Not recorded as bad health: an idle set does not ask again, so it would stay bad.
+            Ok(Err(error)) => client.hub().emit_with(|| Event::StateFailed {
+                operation: "pauses",
+                error: report(&error),
+            }),
+            Err(_) => {}
+        }
     }
-}
 
-/// Asks the store, if a claim should not begin with what is known.
-pub(crate) async fn ask_before_claim<S: StateAdapter>(context: &Context<S>) {
-    if context.pauses.is_asked_before_claim() {
-        ask(context).await;
+    /// Asks the store, if a claim should not begin with what is known.
+    pub(crate) async fn ask_before_claim<S: StateAdapter>(&self, client: &Client<S>) {
+        if self.is_asked_before_claim() {
+            self.ask(client).await;
+        }
     }
-}
 
-/// Asks the store, if the jobs that a claim has brought should not begin with what is known.
-pub(crate) async fn ask_after_claim<S: StateAdapter>(context: &Context<S>) {
-    if context.pauses.is_old() {
-        ask(context).await;
+    /// Asks the store, if the jobs that a claim has brought should not begin with what is known.
+    pub(crate) async fn ask_after_claim<S: StateAdapter>(&self, client: &Client<S>) {
+        if self.is_old() {
+            self.ask(client).await;
+        }
     }
 }
 

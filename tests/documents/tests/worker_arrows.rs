@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The rooms and single modules of the worker. Each may import those of the rows above it, and none of its own row.
-const ROWS: [&[&str]; 7] = [
+const ROWS: [&[&str]; 8] = [
     &["user", "health", "contained"],
+    &["pauses"],
     &["context"],
     &["attempt"],
     &["dispatch", "upkeep"],

@@ -268,6 +268,10 @@ const HOLDS_NONE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "what an operator says about a job type, which is there to be read",
+        &["ListPauses", "Pause", "PauseType", "Pauses", "ResumeType"],
+    ),
+    (
         "the types of wake-ups: names, ids and channels",
         &[
             "EventStream",

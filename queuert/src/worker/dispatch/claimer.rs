@@ -22,7 +22,6 @@ use crate::worker::context::Context;
 use crate::worker::dispatch::local_queue::ClaimBounds;
 use crate::worker::dispatch::parts::Dispatch;
 use crate::worker::health::Health;
-use crate::worker::pauses::{ask_after_claim, ask_before_claim};
 use crate::worker::user::abort::AbortReason;
 use crate::worker::user::shared::SharedAttempt;
 
@@ -50,7 +49,7 @@ pub(crate) async fn claim<S: StateAdapter>(
     fence: Fence,
 ) -> Result<Claimed, StateError> {
     let context = &*dispatch.attempts.context;
-    ask_before_claim(context).await;
+    context.pauses.ask_before_claim(&context.client).await;
     let types = context.types.iter().filter(|(name, _)| !context.pauses.is_paused(name));
     let types = types.map(|(name, job_type)| ClaimType {
         name: name.clone(),
@@ -70,7 +69,7 @@ pub(crate) async fn claim<S: StateAdapter>(
         && !claimed.jobs.is_empty()
     {
         note_outputs(dispatch, &claimed.jobs);
-        ask_after_claim(context).await;
+        context.pauses.ask_after_claim(&context.client).await;
     }
     result
 }
