@@ -9,7 +9,7 @@ use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::connection::budget::Borrowed;
+use crate::connection::borrowed::Borrowed;
 use crate::connection::connect::{Access, Mode};
 use crate::connection::session::Session;
 use crate::error::{has_code, misconfigured, translate};

@@ -6,9 +6,11 @@ use postgres_support::{Cluster, ClusterOptions};
 use queuert::adapter::{
     Authority, ClaimJobs, ClaimType, ClaimedJob, NewChain, NewJob, Outcome, Settled, Settlement, StateAdapter,
 };
-use queuert::{ChainId, Fence, JobId, Payload, WorkerId};
-use queuert_postgres::PostgresState;
+use queuert::{ChainId, Fence, JobId, JobTypes, Payload, WorkerId};
+use queuert_postgres::{Attempt, Client, PostgresState};
+use serde::{Deserialize, Serialize};
 use sqlx::{Executor, PgConnection};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 const BLOCKERS: usize = 1_000;
@@ -157,8 +159,7 @@ async fn a_fan_in_of_a_thousand_costs_a_handful() {
     );
 }
 
-/// An attempt with a transaction of its own: the begin, with the caller's settings, what the caller does, the end, and
-/// the commit.
+/// An attempt with a transaction of its own: the begin, what the caller does, the end, and the commit.
 #[tokio::test]
 async fn an_end_in_a_transaction_is_one_statement() {
     let mut counted = Counted::launch().await;
@@ -184,9 +185,9 @@ async fn an_end_in_a_transaction_is_one_statement() {
         .await
         .expect("the server counts");
     assert_eq!(calls, [BATCH as i64]);
-    // The settings of the caller and the mark of the transaction are five statements of one message. Now and then the process
-    // says that it lives, which is no statement of a transaction.
-    assert_eq!(counted.count().await / BATCH as i64, 9);
+    // Now and then the process says that it lives, which is no statement of a transaction. The session gets the settings of the
+    // caller once.
+    assert_eq!(counted.count().await / BATCH as i64, 4);
     // What a connection has read is known at the latest when it is closed.
     counted.state.close().await;
     let read = "SELECT sum(idx_scan)::int8, sum(seq_scan)::int8 FROM pg_stat_user_tables \
@@ -219,4 +220,51 @@ async fn what_fails_after_the_end_is_not_committed() {
     // The attempt has its job still.
     let settled = counted.state.settle_jobs(None, &end).await.expect("the store is well");
     assert!(matches!(settled[..], [Settled::Applied(_)]));
+}
+
+#[derive(Serialize, Deserialize)]
+struct Letter(usize);
+
+#[derive(JobTypes)]
+enum Jobs {
+    #[job(entry, output = usize)]
+    Letter(Letter),
+}
+
+/// All that the server is sent for jobs whose processors have transactions of their own, from the start of the workers to
+/// their stop: claims, renewals and upkeep too.
+#[tokio::test]
+async fn a_job_with_a_transaction_of_its_own_costs_at_most_five() {
+    const JOBS: usize = 500;
+    let mut counted = Counted::launch().await;
+    let client = Client::new(counted.state.clone());
+    client
+        .start_many((0..JOBS).map(Letter))
+        .await
+        .expect("the store is well");
+    counted.reset().await;
+    let (ended, mut ends) = mpsc::unbounded_channel();
+    let workers = client
+        .worker()
+        .process(move |job: Attempt<Letter>| {
+            let ended = ended.clone();
+            async move {
+                let number = job.0;
+                let mut tx = job.begin().await?;
+                sqlx::raw_sql("SELECT 'mine'").execute(&mut *tx).await?;
+                let end = tx.finish(number).await;
+                ended.send(number).expect("the test waits");
+                end
+            }
+        })
+        .concurrency(10)
+        .start()
+        .await
+        .expect("workers start");
+    for _ in 0..JOBS {
+        ends.recv().await.expect("workers run");
+    }
+    workers.stop().await;
+    let sent = counted.count().await;
+    assert!(sent <= 5 * JOBS as i64, "{sent} statements for {JOBS} jobs");
 }

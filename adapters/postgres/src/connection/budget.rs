@@ -13,24 +13,18 @@
 //! connections but one: see [`KeptForLibrary`]. Of the application's pool, and of a pool of one connection, transactions may
 //! hold all connections: see [`Reserve`](crate::connection::reserve::Reserve).
 
-use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use queuert::__task::spawn_on;
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::PgTransactionManager;
-use sqlx::{Connection, PgConnection, PgPool, Postgres, SqlStr};
-use sqlx_core::transaction::TransactionManager;
-use tokio::runtime::{Handle, Id};
+use sqlx::PgPool;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::connection::connect::{FRESH, SIGN_OF_LIFE, Sessions, hears};
-use crate::connection::kept_for_library::{FILLING, HELD_UP, KeptForLibrary, TransactionPermit};
-use crate::connection::per_runtime::{IdleTask, PerRuntime, Permits, Share, current_runtime};
+use crate::connection::borrowed::{Borrowed, GIVE_BACK};
+use crate::connection::connect::Sessions;
+use crate::connection::kept_for_library::{FILLING, HELD_UP, KeptForLibrary};
+use crate::connection::per_runtime::{IdleTask, PerRuntime, Permits, Share};
 use crate::connection::reserve::Reserved;
 
 /// How many statements of the library's own run at a time on a runtime: a claim, the ends of attempts, and one for what
@@ -38,19 +32,17 @@ use crate::connection::reserve::Reserved;
 /// that makes the five of `docs/postgres.md`.
 const STATEMENTS: usize = 3;
 
-/// How long a connection may take to become idle, or to close, before it is dropped. The server may not answer any more,
-/// and the permit is needed.
-const GIVE_BACK: Duration = Duration::from_secs(5);
-
-/// How long a connection is kept from the pool at most. The pool closes connections that are too old.
-const KEPT: Duration = Duration::from_secs(30);
-
-/// The same where the pool has no other connection: callers that this library knows nothing of may wait for one.
-const KEPT_FROM_OTHERS: Duration = Duration::from_millis(100);
-
 /// How long the pool may take to open a connection before its caller also takes a connection that another caller releases:
 /// the server may have none left.
 const OPENING: Duration = Duration::from_millis(250);
+
+/// Who asks for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// A transaction of the user's, whose statements need other settings than those of the library.
+    Transaction,
+    Library,
+}
 
 /// Permits for connections of a pool. Clones share them.
 #[derive(Clone, Debug)]
@@ -60,7 +52,7 @@ pub(crate) struct Budget {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pool: PgPool,
+    pub(super) pool: PgPool,
     sessions: Sessions,
     /// `Some` for a pool of two connections or more that the library has opened.
     pub(crate) kept: Option<Arc<KeptForLibrary>>,
@@ -108,12 +100,12 @@ impl Budget {
             // Boxed: it is large, and every statement of the library's own is around it.
             None => Box::pin(self.acquire_in_turn(&permits)).await?,
         };
-        Ok(self.with_permit(borrowed, permit, None))
+        self.with_permit(borrowed, permit, None).for_library().await
     }
 
     async fn acquire_in_turn(&self, permits: &Permits) -> Result<Borrowed, sqlx::Error> {
         let reserved = self.reserved(permits, permits.reserve.take_turn(&self.shared.pool));
-        or_reserved(self.acquire(), reserved).await
+        or_reserved(self.acquire(Use::Library), reserved).await
     }
 
     /// A connection that transactions cannot have: the one that is kept from them, or else one beside the pool.
@@ -160,7 +152,7 @@ impl Budget {
         };
         // Renewals come early enough to wait for a turn for as long as the others do.
         let reserved = self.reserved(&permits, permits.reserve.renew(&shared.pool));
-        Box::pin(or_reserved(in_turn, reserved)).await
+        Box::pin(or_reserved(in_turn, reserved)).await?.for_library().await
     }
 
     /// Closes what was opened beside the pool.
@@ -179,14 +171,24 @@ impl Budget {
                 let permit = self.permit(&permits).await?;
                 self.take(permit, Some(client)).await
             }
-            Err(_) => self.for_transaction().await,
+            Err(_) => self.beside_library(Use::Library).await?.for_library().await,
         }
     }
 
-    /// For transactions of the user's, which wait for nothing but the pool and each other.
+    /// For transactions of the user's, which wait for nothing but the pool and each other. The session has the settings of the
+    /// caller's statements.
     pub(crate) async fn for_transaction(&self) -> Result<Borrowed, sqlx::Error> {
+        let mut borrowed = self.beside_library(Use::Transaction).await?;
+        if let Some(settings) = self.shared.sessions.caller_settings() {
+            borrowed.apply(settings).await?;
+        }
+        Ok(borrowed)
+    }
+
+    /// A connection other than the one that is kept for the library.
+    async fn beside_library(&self, purpose: Use) -> Result<Borrowed, sqlx::Error> {
         let Some(kept) = &self.shared.kept else {
-            let mut borrowed = self.acquire().await?;
+            let mut borrowed = self.acquire(purpose).await?;
             borrowed.budget = Arc::downgrade(&self.shared);
             return Ok(borrowed);
         };
@@ -195,7 +197,7 @@ impl Budget {
             if kept.is_missing() {
                 Box::pin(self.keep_one_for_library(kept)).await?;
             }
-            let mut borrowed = self.acquire().await?;
+            let mut borrowed = self.acquire(purpose).await?;
             borrowed.budget = Arc::downgrade(&self.shared);
             borrowed.transaction = Some(kept.admit(permit));
             Ok(borrowed)
@@ -213,7 +215,7 @@ impl Budget {
         let Some(filling) = kept.begin_filling() else {
             return Ok(());
         };
-        let mut borrowed = self.acquire().await?;
+        let mut borrowed = self.acquire(Use::Library).await?;
         borrowed.budget = Arc::downgrade(&self.shared);
         borrowed.used = Instant::now();
         filling.put(borrowed);
@@ -222,13 +224,13 @@ impl Budget {
     }
 
     /// A connection that is kept ready, or becomes so before the pool has one.
-    async fn acquire(&self) -> Result<Borrowed, sqlx::Error> {
+    async fn acquire(&self, purpose: Use) -> Result<Borrowed, sqlx::Error> {
         if self.shared.pool.is_closed() {
             return Err(sqlx::Error::PoolClosed);
         }
         let can_spare = self.shared.can_spare();
         let (borrowed, left) = self.shared.per_runtime.here(|share_of_runtime| {
-            let borrowed = share_of_runtime.from_transactions.pop();
+            let borrowed = share_of_runtime.take_released(purpose);
             let left = match &borrowed {
                 Some(borrowed) if borrowed.is_usable() => None,
                 // A caller for which the pool opens a connection waits for that one: a connection that is given up half made
@@ -258,7 +260,7 @@ impl Budget {
                 let (borrowed, left) = self
                     .shared
                     .per_runtime
-                    .here(|share_of_runtime| (share_of_runtime.from_transactions.pop(), share_of_runtime.wait()));
+                    .here(|share_of_runtime| (share_of_runtime.take_released(purpose), share_of_runtime.wait()));
                 if let Some(borrowed) = borrowed.filter(Borrowed::is_usable) {
                     return Ok(borrowed);
                 }
@@ -300,9 +302,9 @@ impl Budget {
     ) -> Result<Borrowed, sqlx::Error> {
         let borrowed = match self.take_ready()? {
             Some(borrowed) => borrowed,
-            None => self.acquire().await?,
+            None => self.acquire(Use::Library).await?,
         };
-        Ok(self.with_permit(borrowed, permit, client))
+        self.with_permit(borrowed, permit, client).for_library().await
     }
 
     /// A connection that is kept ready for the permit of the caller.
@@ -367,216 +369,7 @@ impl Shared {
     }
 
     /// Whether the pool can serve other callers while a connection is kept from it.
-    fn can_spare(&self) -> bool {
+    pub(super) fn can_spare(&self) -> bool {
         self.pool.num_idle() > 0 || self.pool.size() < self.pool.options().get_max_connections()
-    }
-}
-
-/// A borrowed connection. Dropped, it goes back to where it came from, and a transaction that is open is rolled back.
-pub(crate) struct Borrowed {
-    /// `Some` until the value is dropped.
-    connection: Option<PoolConnection<Postgres>>,
-    /// Released when the connection is idle in the pool.
-    permit: Option<OwnedSemaphorePermit>,
-    /// The permit of the client, released at once, so that the same caller's next call finds it free.
-    client: Option<OwnedSemaphorePermit>,
-    /// Whether the connection is of the reserve, to which it goes back at once.
-    reserved: bool,
-    /// The turn of the borrower at the reserve.
-    turn: Option<OwnedSemaphorePermit>,
-    /// The permit of a transaction of the user's, released like `permit`.
-    transaction: Option<TransactionPermit>,
-    /// Where the connection goes back to if it is the one that is kept from transactions.
-    kept: Option<Arc<KeptForLibrary>>,
-    /// Where the connection may be kept ready.
-    budget: Weak<Shared>,
-    since: Instant,
-    used: Instant,
-    /// The runtime on which the connection was last used: on another one it may be dead, or never receive an answer.
-    runtime: Option<Id>,
-    /// Whether it is unknown if a transaction is open.
-    is_unclear: bool,
-}
-
-impl Borrowed {
-    fn new(connection: PoolConnection<Postgres>) -> Self {
-        Self {
-            connection: Some(connection),
-            permit: None,
-            client: None,
-            reserved: false,
-            turn: None,
-            transaction: None,
-            kept: None,
-            budget: Weak::new(),
-            since: Instant::now(),
-            used: Instant::now(),
-            runtime: current_runtime(),
-            is_unclear: false,
-        }
-    }
-
-    fn reserved(Reserved { connection, turn }: Reserved) -> Self {
-        let mut borrowed = Self::new(connection);
-        (borrowed.reserved, borrowed.turn) = (true, turn);
-        borrowed
-    }
-
-    /// Whether a connection that was kept ready may be used on this runtime now.
-    fn is_usable(&self) -> bool {
-        self.used.elapsed() < FRESH && self.runtime == current_runtime()
-    }
-
-    /// Whether the connection can be used on this runtime now, also if it was not used for a while: then it asks the server.
-    pub(crate) async fn answers(&mut self) -> bool {
-        if self.is_usable() {
-            return true;
-        }
-        let here = current_runtime();
-        let stayed = self.runtime == here;
-        let answer = async { if stayed { self.ping().await } else { hears(self).await } };
-        let answers = tokio::time::timeout(SIGN_OF_LIFE, answer)
-            .await
-            .is_ok_and(|answer| answer.is_ok());
-        self.is_unclear |= !answers;
-        self.runtime = here;
-        answers
-    }
-
-    /// Makes the connection go back to where it is kept for the library.
-    pub(crate) fn keep_for(&mut self, kept: Arc<KeptForLibrary>) {
-        self.kept = Some(kept);
-    }
-
-    /// When the connection was released.
-    pub(crate) fn used(&self) -> Instant {
-        self.used
-    }
-
-    /// Gives the connection a permit for its way back to the pool.
-    pub(crate) fn give_permit(&mut self, permit: OwnedSemaphorePermit) {
-        self.permit = Some(permit);
-    }
-
-    /// Begins a transaction with this statement.
-    pub(crate) async fn begin(&mut self, statement: SqlStr) -> Result<(), sqlx::Error> {
-        // A caller that drops this future has sent a BEGIN of which the driver knows nothing. The pool would lend the
-        // connection to another caller, whose statements would be in a transaction that is never committed.
-        self.is_unclear = true;
-        PgTransactionManager::begin(self, Some(statement)).await?;
-        self.is_unclear = false;
-        Ok(())
-    }
-
-    pub(crate) async fn commit(&mut self) -> Result<(), sqlx::Error> {
-        PgTransactionManager::commit(self).await
-    }
-
-    pub(crate) async fn rollback(&mut self) -> Result<(), sqlx::Error> {
-        // Nested transactions that were left open go first.
-        while self.depth() > 0 {
-            PgTransactionManager::rollback(self).await?;
-        }
-        Ok(())
-    }
-
-    /// How many transactions are open, one in the other.
-    pub(crate) fn depth(&self) -> usize {
-        PgTransactionManager::get_transaction_depth(self)
-    }
-
-    /// Keeps the connection ready for the next holder of the permit. Only for a connection whose last statement was answered:
-    /// one that is dropped goes back to the pool, which tests it.
-    pub(crate) fn release(mut self) {
-        let Some(budget) = self.budget.upgrade() else {
-            return;
-        };
-        if let Some(kept) = self.kept.take_if(|_| !budget.pool.is_closed()) {
-            let permit = self.permit.take();
-            (self.used, self.runtime) = (Instant::now(), current_runtime());
-            kept.put(self);
-            IdleTask::start(&budget);
-            drop(permit);
-            return;
-        }
-        let can_spare = budget.can_spare();
-        let kept = if can_spare { KEPT } else { KEPT_FROM_OTHERS };
-        if self.since.elapsed() >= kept || budget.pool.is_closed() {
-            return;
-        }
-        let (permit, transaction) = (self.permit.take(), self.transaction.take());
-        self.client = None;
-        self.used = Instant::now();
-        let runtime = current_runtime();
-        // A permit of another runtime is of no use on this one.
-        let has_permit = permit.is_some() && self.runtime == runtime;
-        self.runtime = runtime;
-        budget
-            .per_runtime
-            .here(|share_of_runtime| match share_of_runtime.hand(self) {
-                None => {}
-                Some(borrowed) if has_permit && can_spare => share_of_runtime.ready.push(borrowed),
-                Some(borrowed) => share_of_runtime.from_transactions.push(borrowed),
-            });
-        IdleTask::start(&budget);
-        // Released last, so that the next holder finds the connection.
-        drop((permit, transaction));
-    }
-}
-
-const HELD: &str = "the connection is there until the value is dropped";
-
-impl Deref for Borrowed {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        self.connection.as_ref().expect(HELD)
-    }
-}
-
-impl DerefMut for Borrowed {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        self.connection.as_mut().expect(HELD)
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        while self.depth() > 0 {
-            PgTransactionManager::start_rollback(self);
-        }
-        if let Some(kept) = self.kept.take() {
-            kept.lost();
-        }
-        let Some(mut connection) = self.connection.take() else {
-            return;
-        };
-        let (permit, turn, is_unclear) = (self.permit.take(), self.turn.take(), self.is_unclear);
-        let transaction = self.transaction.take();
-        // Without a runtime nothing can be sent to the server, and the pool cannot be used.
-        let Ok(runtime) = Handle::try_current() else {
-            drop(connection.return_to_pool());
-            return;
-        };
-        spawn_on(&runtime, async move {
-            let back = async {
-                if is_unclear {
-                    drop(connection.close().await)
-                } else {
-                    connection.return_to_pool().await
-                }
-            };
-            // The result does not matter: a connection that is not idle now is closed.
-            let _ = tokio::time::timeout(GIVE_BACK, back).await;
-            drop((permit, turn, transaction));
-        });
-    }
-}
-
-impl fmt::Debug for Borrowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Borrowed")
-            .field("is_unclear", &self.is_unclear)
-            .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use queuert::__task::Lock;
 use queuert::StateError;
 use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Row, SqlSafeStr, SqlStr};
+use sqlx::{Connection, PgConnection, PgPool, Postgres, Row, SqlStr};
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
@@ -16,34 +16,19 @@ use crate::connection::budget::Budget;
 use crate::connection::hidden::Hidden;
 use crate::connection::kept_for_library::KeptForLibrary;
 use crate::connection::reserve::open_beside;
+use crate::connection::settings::{Begins, CallerSettings, ISOLATION, TUNING, Usual};
 use crate::error::{has_code, misconfigured, translate};
 use crate::liveness::Liveness;
 use crate::liveness::session_lock::{self, SessionLock};
 use crate::migrate;
 use crate::options::PostgresOptions;
 use crate::state::PostgresState;
-use crate::statements::{Filling, fill, plain, text};
+use crate::statements::{plain, text};
 use crate::store::Store;
 use crate::upkeep::Upkeep;
 
 /// The oldest server that has what the statements use.
 const OLDEST_SERVER: i32 = 140_000;
-
-/// What the statements of this library need, and most others do not: plans that are made once, and that follow the
-/// indexes in their order whatever the tables looked like when they were made.
-const TUNING: [(&str, &str); 4] = [
-    ("plan_cache_mode", "force_generic_plan"),
-    ("enable_seqscan", "off"),
-    ("enable_bitmapscan", "off"),
-    ("jit", "off"),
-];
-
-/// One snapshot per statement: a statement that waited for a lock sees what its holder has written.
-const ISOLATION: (&str, &str) = ("default_transaction_isolation", "read committed");
-
-/// The library's own transactions go from one statement to the next without a pause. One that does not is of a process
-/// that is frozen or has vanished, and its locks are in the way of the others. Not set where the session has a shorter limit.
-const IDLE: (&str, &str) = ("idle_in_transaction_session_timeout", "5s");
 
 /// With these the server notices within half a minute that the machine at the other end has vanished, whether it waits for
 /// a statement (keepalives) or has sent an answer (user timeout, in milliseconds).
@@ -79,25 +64,6 @@ pub(crate) struct Access {
     sessions: Sessions,
     own: Begins,
     guarded: Begins,
-}
-
-/// What begins transactions.
-#[derive(Clone, Debug)]
-struct Begins {
-    /// For the caller: with the settings that the caller's statements would have elsewhere.
-    for_caller: SqlStr,
-    /// For the library's own statements.
-    for_library: SqlStr,
-}
-
-impl Begins {
-    /// With settings that end with the transaction.
-    fn guarded(usual: &Usual) -> Self {
-        Self {
-            for_caller: begin(None, [], true),
-            for_library: read_committed(TUNING.into_iter().chain(usual.idle())),
-        }
-    }
 }
 
 impl Access {
@@ -144,6 +110,8 @@ pub(crate) struct Sessions(Option<Arc<Tuned>>);
 #[derive(Debug)]
 struct Tuned {
     session_lock: Arc<SessionLock>,
+    /// `None` if the settings of the library are the usual ones.
+    caller_settings: Option<CallerSettings>,
     /// What connections are made with where there is a pooler.
     plain: Hidden<PgConnectOptions>,
     is_plain: AtomicBool,
@@ -163,6 +131,13 @@ impl Sessions {
 
     fn are_own(&self) -> bool {
         self.0.as_ref().is_some_and(|tuned| !tuned.session_lock.is_pooled())
+    }
+
+    /// The settings that a session of the library's own must have in transactions of the caller's, if they differ from those
+    /// of the library.
+    pub(crate) fn caller_settings(&self) -> Option<&CallerSettings> {
+        let tuned = self.0.as_ref().filter(|tuned| !tuned.session_lock.is_pooled())?;
+        tuned.caller_settings.as_ref()
     }
 
     /// Looks at the answer of a pool that was asked for a connection, and has the next ones made without what a pooler does
@@ -198,12 +173,10 @@ pub(crate) async fn connect(settings: PostgresOptions, options: PgConnectOptions
     if !settings.pooler
         && let Some((pool, session_lock)) = tuned_pool(&settings, &options).await?
     {
-        let own = Begins {
-            for_caller: begin_with(&usual),
-            for_library: read_committed(usual.idle()),
-        };
+        let own = Begins::own(&usual);
         let sessions = Sessions(Some(Arc::new(Tuned {
             session_lock,
+            caller_settings: CallerSettings::of(&usual),
             plain: Hidden(plain),
             is_plain: AtomicBool::new(false),
         })));
@@ -283,58 +256,6 @@ fn guarded(pool: PgPool, usual: &Usual, kept: Option<Arc<KeptForLibrary>>) -> Ac
         Begins::guarded(usual),
         kept,
     )
-}
-
-fn read_committed(settings: impl IntoIterator<Item = (&'static str, &'static str)>) -> SqlStr {
-    begin(Some("READ COMMITTED"), settings, false)
-}
-
-/// The message that begins a transaction: at this isolation level, or that of the session, with settings that end with it,
-/// and with the mark of one in which the library writes for the caller.
-fn begin<'s>(
-    isolation: Option<&str>,
-    settings: impl IntoIterator<Item = (&'s str, &'s str)>,
-    is_marked: bool,
-) -> SqlStr {
-    let set_local = |(name, value): (&str, &str)| {
-        fill(
-            text::SET_LOCAL,
-            &Filling::none().with("name", name).with("value", value),
-        )
-    };
-    let settings: Vec<String> = settings.into_iter().map(set_local).collect();
-    let filling = Filling::none()
-        .when("isolated", isolation.is_some())
-        .when("marked", is_marked)
-        .with("isolation", isolation.unwrap_or_default())
-        .with("settings", settings.concat())
-        .with("mark", fill(text::MARK, &Filling::none()));
-    AssertSqlSafe(fill(text::BEGIN, &filling)).into_sql_str()
-}
-
-/// What the server sets where this library sets something else.
-struct Usual {
-    tuning: [String; 4],
-    isolation: String,
-    /// Whether a transaction may be idle for a shorter time than [`IDLE`] allows.
-    is_impatient: bool,
-}
-
-impl Usual {
-    /// The limit for the library's own transactions, unless the usual one is shorter.
-    fn idle(&self) -> Option<(&'static str, &'static str)> {
-        (!self.is_impatient).then_some(IDLE)
-    }
-}
-
-/// A transaction in which the usual settings hold.
-fn begin_with(usual: &Usual) -> SqlStr {
-    let differing = TUNING
-        .iter()
-        .zip(&usual.tuning)
-        .filter(|((_, tuned), value)| tuned != value);
-    let settings = differing.map(|((name, _), value)| (*name, value.as_str()));
-    begin(Some(&usual.isolation), settings, true)
 }
 
 /// The runtime that uses a pool, and since when.
@@ -436,7 +357,7 @@ async fn tuned_pool(
 }
 
 /// Checks the server, and asks for its settings.
-async fn inspect(connection: &mut PgConnection) -> Result<Usual, StateError> {
+pub(super) async fn inspect(connection: &mut PgConnection) -> Result<Usual, StateError> {
     let row = sqlx::raw_sql(plain(text::INSPECT))
         .fetch_one(connection)
         .await
@@ -467,15 +388,7 @@ async fn inspect(connection: &mut PgConnection) -> Result<Usual, StateError> {
             database = setting("database")?,
         )));
     }
-    let mut tuning = [const { String::new() }; TUNING.len()];
-    for (value, (name, _)) in tuning.iter_mut().zip(TUNING) {
-        *value = setting(name)?;
-    }
-    Ok(Usual {
-        tuning,
-        isolation: setting("isolation")?,
-        is_impatient: setting("has_short_idle_limit")? == "true",
-    })
+    Usual::read(setting)
 }
 
 fn too_old(version: &str) -> StateError {
@@ -535,44 +448,5 @@ mod tests {
         assert_eq!(keepalives(&mut connection).await, ALL);
         let mut beside = PgConnection::connect_with(&pool.connect_options()).await.unwrap();
         assert_eq!(keepalives(&mut beside).await, ALL);
-    }
-
-    /// The library's own transactions have a limit for idle time, which is never longer than that of the role.
-    #[tokio::test]
-    async fn a_transaction_of_the_library_has_the_shorter_limit_for_idle_time() {
-        for (of_role, expected) in [("0", "5s"), ("1min", "5s"), ("700ms", "700ms")] {
-            let options = options().await.options([(IDLE.0, of_role)]);
-            let mut connection = PgConnection::connect_with(&options).await.unwrap();
-            let usual = inspect(&mut connection).await.unwrap();
-            let texts = [Begins::guarded(&usual).for_library, read_committed(usual.idle())];
-            for begin in texts {
-                sqlx::raw_sql(begin).execute(&mut connection).await.unwrap();
-                let idle: String = sqlx::query_scalar("SELECT current_setting('idle_in_transaction_session_timeout')")
-                    .fetch_one(&mut connection)
-                    .await
-                    .unwrap();
-                assert_eq!(idle, expected, "{of_role}");
-                sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.unwrap();
-            }
-        }
-    }
-
-    /// After the end of its job too, the session ends no later than the role's limit says.
-    #[tokio::test]
-    async fn the_end_of_a_job_does_not_loosen_the_limit_of_the_role() {
-        let until = fill("SELECT {limit_idle_time:{now} + 60500000}", &Filling::none());
-        for (of_role, expected) in [("0", 55_000..=60_500), ("2h", 55_000..=60_500), ("700ms", 700..=700)] {
-            let options = options().await.options([(IDLE.0, of_role)]);
-            let mut connection = PgConnection::connect_with(&options).await.unwrap();
-            sqlx::raw_sql("BEGIN").execute(&mut connection).await.unwrap();
-            sqlx::raw_sql(AssertSqlSafe(until.clone()))
-                .execute(&mut connection)
-                .await
-                .unwrap();
-            let idle = "SELECT (extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) \
-                 * 1000)::bigint";
-            let idle: i64 = sqlx::query_scalar(idle).fetch_one(&mut connection).await.unwrap();
-            assert!(expected.contains(&idle), "{of_role}: {idle}");
-        }
     }
 }

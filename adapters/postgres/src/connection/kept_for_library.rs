@@ -13,7 +13,7 @@ use queuert::__task::Lock;
 use sqlx::PgPool;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-use crate::connection::budget::Borrowed;
+use crate::connection::borrowed::Borrowed;
 
 /// How long a statement of the library's own may have the connection before the others look for one beside the pool.
 pub(crate) const HELD_UP: Duration = Duration::from_millis(250);

@@ -1,6 +1,7 @@
 //! How statements reach the database: how connections are made, which part of the library may have one when, and how a
 //! statement is sent.
 
+pub(crate) mod borrowed;
 pub(crate) mod budget;
 pub(crate) mod connect;
 pub(crate) mod hidden;
@@ -8,6 +9,7 @@ pub(crate) mod kept_for_library;
 mod per_runtime;
 pub(crate) mod reserve;
 pub(crate) mod session;
+mod settings;
 pub(crate) mod url;
 
 use std::time::Duration;

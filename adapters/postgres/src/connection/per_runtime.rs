@@ -13,7 +13,8 @@ use queuert::__task::{Lock, LockGuard, spawn};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::connection::budget::{Borrowed, Shared};
+use crate::connection::borrowed::Borrowed;
+use crate::connection::budget::{Shared, Use};
 use crate::connection::reserve::Reserve;
 
 /// How long a connection is kept ready before the pool gets it back. The loops of a busy worker need one again much sooner,
@@ -156,6 +157,16 @@ impl RuntimeShare {
 
     fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.from_transactions.is_empty()
+    }
+
+    /// The connection that was released last, and rather one whose session has the settings that are needed.
+    pub(super) fn take_released(&mut self, purpose: Use) -> Option<Borrowed> {
+        let wants_caller_settings = purpose == Use::Transaction;
+        let fitting = |borrowed: &Borrowed| borrowed.has_caller_settings() == wants_caller_settings;
+        match self.from_transactions.iter().rposition(fitting) {
+            Some(place) => Some(self.from_transactions.remove(place)),
+            None => self.from_transactions.pop(),
+        }
     }
 
     /// Waits for a connection that is released. The caller that came first gets the first one.

@@ -20,7 +20,7 @@ pub(crate) struct Session<'c> {
     /// Whether locks are waited for.
     pub(crate) waits: bool,
     /// Whether it is the caller's, whose statements may have ended the transaction: the first statement of a verb that
-    /// tells the time or ends an attempt fails then ([`IN_TRANSACTION`](crate::transaction::IN_TRANSACTION)).
+    /// tells the time or ends an attempt fails then (`in_transaction.sql`).
     pub(crate) guarded: bool,
 }
 

@@ -133,7 +133,7 @@ impl Queue {
 impl Outbox {
     /// A connection on which it announces.
     #[cfg(test)]
-    pub(crate) async fn connection(&self) -> crate::connection::budget::Borrowed {
+    pub(crate) async fn connection(&self) -> crate::connection::borrowed::Borrowed {
         self.budget.for_worker().await.unwrap()
     }
 

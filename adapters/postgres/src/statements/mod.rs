@@ -242,6 +242,7 @@ texts! {
 
     BEGIN = "connection/begin.sql";
     SET_LOCAL = "connection/set_local.sql";
+    SET_SESSION = "connection/set_session.sql";
     MARK = "transaction/mark.sql";
     SHIELD = "transaction/shield.sql";
     IS_OPEN = "transaction/is_open.sql";

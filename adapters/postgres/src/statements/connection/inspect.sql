@@ -11,6 +11,7 @@ SELECT
     current_setting('jit') AS jit,
     current_setting('default_transaction_isolation') AS isolation,
     current_setting('default_transaction_read_only') AS read_only,
+    current_setting('default_transaction_deferrable') AS deferrable,
     current_user::text AS role,
     current_database()::text AS database,
     (
