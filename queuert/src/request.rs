@@ -3,6 +3,6 @@
 //! You rarely name these types: `client.start(..)`, `client.list_chains()` and similar calls return them.
 
 pub use crate::client::{
-    Call, Delete, Follow, ListBlockedJobs, ListChainJobs, ListChains, ListJobs, Open, Operation, Request, Start,
-    StepTuple, Wait,
+    Call, CallRequest, Delete, Follow, ListBlockedJobs, ListChainJobs, ListChains, ListJobs, Open, Operation, Request,
+    Start, StepTuple, Wait,
 };

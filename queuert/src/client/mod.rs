@@ -16,7 +16,7 @@ pub use follow::Follow;
 pub use list::{ListBlockedJobs, ListChainJobs, ListChains, ListJobs};
 pub use open::{Open, OpenJob};
 pub use operate::Delete;
-pub use request::{Call, Operation, Request};
+pub use request::{Call, CallRequest, Operation, Request};
 pub use start::{Start, StepTuple};
 pub use transaction::{ForeignTransaction, HeldEffects, Transaction, TransactionScope};
 pub use wait::Wait;

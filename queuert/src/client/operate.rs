@@ -1,7 +1,7 @@
 //! What an operator does to chains: trigger, cancel, retry, delete.
 
 use super::Client;
-use super::request::{Call, Operation, Request, RequestContext, Sealed};
+use super::request::{CallRequest, Operation, Request, RequestContext, Sealed};
 use super::start::refused;
 use crate::adapter::{DeleteChains, StateAdapter, StoppedChain};
 use crate::chain::ChainRecord;
@@ -21,7 +21,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// The job may or may not have been triggered; repeating the call is harmless.
-    pub fn trigger(&self, job: JobId) -> Request<'_, S, Call<S, JobRecord>> {
+    pub fn trigger(&self, job: JobId) -> CallRequest<'_, S, JobRecord> {
         Request::write(self, "trigger", move |context| {
             Box::pin(async move { alone(trigger_jobs(context, vec![job]).await, Error::JobNotFound(job)) })
         })
@@ -36,7 +36,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// A dropped future has triggered all of the jobs or none; repeating the call is harmless.
-    pub fn trigger_many(&self, jobs: impl IntoIterator<Item = JobId>) -> Request<'_, S, Call<S, Vec<JobRecord>>> {
+    pub fn trigger_many(&self, jobs: impl IntoIterator<Item = JobId>) -> CallRequest<'_, S, Vec<JobRecord>> {
         let jobs = jobs.into_iter().collect();
         Request::write(self, "trigger_many", move |context| {
             Box::pin(trigger_jobs(context, jobs))
@@ -54,7 +54,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// The chain may or may not have been cancelled.
-    pub fn cancel(&self, chain: impl Into<ChainId>) -> Request<'_, S, Call<S, ChainRecord>> {
+    pub fn cancel(&self, chain: impl Into<ChainId>) -> CallRequest<'_, S, ChainRecord> {
         let chain = chain.into();
         Request::write(self, "cancel", move |context| {
             Box::pin(async move { alone(cancel_chains(context, vec![chain]).await, Error::ChainNotFound(chain)) })
@@ -73,7 +73,7 @@ impl<S: StateAdapter> Client<S> {
     pub fn cancel_many<C: Into<ChainId>>(
         &self,
         chains: impl IntoIterator<Item = C>,
-    ) -> Request<'_, S, Call<S, Vec<ChainRecord>>> {
+    ) -> CallRequest<'_, S, Vec<ChainRecord>> {
         let chains = chains.into_iter().map(Into::into).collect();
         Request::write(self, "cancel_many", move |context| {
             Box::pin(cancel_chains(context, chains))
@@ -90,7 +90,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// The chain may or may not have been retried.
-    pub fn retry(&self, chain: impl Into<ChainId>) -> Request<'_, S, Call<S, JobRecord>> {
+    pub fn retry(&self, chain: impl Into<ChainId>) -> CallRequest<'_, S, JobRecord> {
         let chain = chain.into();
         Request::write(self, "retry", move |context| {
             Box::pin(async move { alone(retry_chains(context, vec![chain]).await, Error::ChainNotFound(chain)) })
@@ -109,7 +109,7 @@ impl<S: StateAdapter> Client<S> {
     pub fn retry_many<C: Into<ChainId>>(
         &self,
         chains: impl IntoIterator<Item = C>,
-    ) -> Request<'_, S, Call<S, Vec<JobRecord>>> {
+    ) -> CallRequest<'_, S, Vec<JobRecord>> {
         let chains = chains.into_iter().map(Into::into).collect();
         Request::write(self, "retry_many", move |context| {
             Box::pin(retry_chains(context, chains))

@@ -1,7 +1,7 @@
 //! Reading chains, jobs and blockers by id.
 
 use super::Client;
-use super::request::{Call, Request, RequestContext};
+use super::request::{CallRequest, Request, RequestContext};
 use crate::adapter::StateAdapter;
 use crate::chain::{Chain, ChainHandle, ChainRecord};
 use crate::error::Error;
@@ -19,7 +19,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// Reading changes nothing.
-    pub fn get_chain<H: ChainHandle>(&self, chain: H) -> Request<'_, S, Call<S, Option<Chain<H::Entry>>>> {
+    pub fn get_chain<H: ChainHandle>(&self, chain: H) -> CallRequest<'_, S, Option<Chain<H::Entry>>> {
         let chain = chain.chain_ref().id();
         Request::read(self, "get_chain", move |context| {
             Box::pin(async move { get_chain(context, chain).await?.map(ChainRecord::typed).transpose() })
@@ -35,7 +35,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// Reading changes nothing.
-    pub fn get_chain_record(&self, chain: impl Into<ChainId>) -> Request<'_, S, Call<S, Option<ChainRecord>>> {
+    pub fn get_chain_record(&self, chain: impl Into<ChainId>) -> CallRequest<'_, S, Option<ChainRecord>> {
         let chain = chain.into();
         Request::read(self, "get_chain_record", move |context| {
             Box::pin(get_chain(context, chain))
@@ -51,7 +51,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// Reading changes nothing.
-    pub fn get_job<J: JobType>(&self, job: JobId) -> Request<'_, S, Call<S, Option<Job<J>>>> {
+    pub fn get_job<J: JobType>(&self, job: JobId) -> CallRequest<'_, S, Option<Job<J>>> {
         Request::read(self, "get_job", move |context| {
             Box::pin(async move { get_job(context, job).await?.map(JobRecord::typed).transpose() })
         })
@@ -66,7 +66,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// Reading changes nothing.
-    pub fn get_job_record(&self, job: JobId) -> Request<'_, S, Call<S, Option<JobRecord>>> {
+    pub fn get_job_record(&self, job: JobId) -> CallRequest<'_, S, Option<JobRecord>> {
         Request::read(self, "get_job_record", move |context| Box::pin(get_job(context, job)))
     }
 
@@ -79,7 +79,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// Reading changes nothing.
-    pub fn get_blockers(&self, job: JobId) -> Request<'_, S, Call<S, Vec<ChainRecord>>> {
+    pub fn get_blockers(&self, job: JobId) -> CallRequest<'_, S, Vec<ChainRecord>> {
         Request::read(self, "get_blockers", move |context| {
             Box::pin(get_blockers(context, job))
         })

@@ -123,6 +123,9 @@ pub struct Call<S: StateAdapter, T> {
     run: Run<S, T>,
 }
 
+/// A request without options, which returns a `T`.
+pub type CallRequest<'c, S, T> = Request<'c, S, Call<S, T>>;
+
 type Run<S, T> = Box<dyn for<'a> FnOnce(RequestContext<'a, S>) -> BoxFuture<'a, Result<T, Error>> + Send>;
 
 impl<'c, S: StateAdapter, T> Request<'c, S, Call<S, T>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Client;
 use super::lost_answer::created_before;
-use super::request::{Call, Operation, Request, RequestContext, Sealed};
+use super::request::{CallRequest, Operation, Request, RequestContext, Sealed};
 use crate::adapter::{Commit, Continued, CreatedChain, Creation, NewChain, NewJob, Refusal, StateAdapter};
 use crate::chain::Started;
 use crate::deduplication::Deduplication;
@@ -56,7 +56,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// A dropped future has started all of the chains or none.
-    pub fn start_many<I>(&self, steps: I) -> Request<'_, S, Call<S, Vec<Started<<I::Item as IntoStep>::Job>>>>
+    pub fn start_many<I>(&self, steps: I) -> CallRequest<'_, S, Vec<Started<<I::Item as IntoStep>::Job>>>
     where
         I: IntoIterator,
         I::Item: IntoStep,
@@ -75,7 +75,7 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// A dropped future has started all of the chains or none.
-    pub fn start_each<T: StepTuple>(&self, steps: T) -> Request<'_, S, Call<S, T::Started>> {
+    pub fn start_each<T: StepTuple>(&self, steps: T) -> CallRequest<'_, S, T::Started> {
         Request::write(self, "start_each", move |context| Box::pin(start_each(context, steps)))
     }
 }
