@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use super::Client;
-use super::request::{Operation, Request, Sealed};
+use super::request::{Operation, Request, RequestContext, Sealed};
 use super::start::check_type_name;
 use crate::adapter::{JobQuery, StateAdapter, rules};
-use crate::effects::Effects;
 use crate::error::Error;
 use crate::event::Event;
 use crate::job::TypeName;
@@ -175,15 +174,16 @@ fn check_text(what: &'static str, text: Option<&str>) -> Result<(), Error> {
 impl<S: StateAdapter> Operation<S> for PauseType {
     type Output = Pause;
 
-    const WRITES: bool = true;
+    fn writes(&self) -> bool {
+        true
+    }
 
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        mut within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<Pause, Error> {
+    async fn run(self, context: RequestContext<'_, S>) -> Result<Pause, Error> {
+        let RequestContext {
+            client,
+            mut within,
+            effects,
+        } = context;
         let Self {
             mut pause,
             end,
@@ -229,15 +229,16 @@ impl<S: StateAdapter> Operation<S> for PauseType {
 impl<S: StateAdapter> Operation<S> for ResumeType {
     type Output = Option<Pause>;
 
-    const WRITES: bool = true;
+    fn writes(&self) -> bool {
+        true
+    }
 
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        mut within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<Option<Pause>, Error> {
+    async fn run(self, context: RequestContext<'_, S>) -> Result<Option<Pause>, Error> {
+        let RequestContext {
+            client,
+            mut within,
+            effects,
+        } = context;
         let state = client.state();
         let stored = state.list_pauses(within.as_deref_mut()).await?;
         let Some(pause) = stored.pauses.into_iter().find(|stored| stored.type_name == self.0) else {
@@ -258,15 +259,12 @@ impl<S: StateAdapter> Operation<S> for ResumeType {
 impl<S: StateAdapter> Operation<S> for ListPauses {
     type Output = Vec<Pause>;
 
-    const WRITES: bool = false;
+    fn writes(&self) -> bool {
+        false
+    }
 
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        _: &mut Effects,
-    ) -> Result<Vec<Pause>, Error> {
+    async fn run(self, context: RequestContext<'_, S>) -> Result<Vec<Pause>, Error> {
+        let RequestContext { client, within, .. } = context;
         Ok(client.state().list_pauses(within).await?.in_force())
     }
 }
