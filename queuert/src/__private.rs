@@ -4,7 +4,7 @@ pub use tokio::time::Instant;
 
 use crate::job_type::{BlockerOf, JobType, OutputOf};
 use crate::payload::{Payload, PayloadError};
-use crate::settings::JobDefaults;
+use crate::settings::JobSettings;
 
 /// Reads what a `J` finished with. The bound is the derived implementation, so that a type which cannot be an output
 /// is reported there and nowhere else.
@@ -27,8 +27,8 @@ pub fn no_such_end(finished_by: &str, ends: &[&str]) -> PayloadError {
 
 /// Refuses settings that were given as expressions, which the derive cannot check, while the user's crate is compiled. The
 /// messages are those of the derive for literals.
-pub const fn check_defaults(defaults: JobDefaults) {
-    if let Some(retry) = defaults.retry {
+pub const fn check_settings(settings: JobSettings) {
+    if let Some(retry) = settings.retry {
         assert!(
             retry.max_attempts > 0,
             "`max_attempts` is 0: a job needs at least one attempt"
@@ -46,7 +46,7 @@ pub const fn check_defaults(defaults: JobDefaults) {
             "the first delay is longer than the longest: lower `initial` or raise `maximum`"
         );
     }
-    if let Some(lease) = defaults.lease {
+    if let Some(lease) = settings.lease {
         assert!(
             lease.duration.as_millis() >= 10,
             "a lease must last at least 10 ms, and long enough to be renewed"
@@ -56,7 +56,7 @@ pub const fn check_defaults(defaults: JobDefaults) {
             "the lease ends before its renewal: renew at least twice per lease"
         );
     }
-    if let Some(timeout) = defaults.timeout {
+    if let Some(timeout) = settings.timeout {
         assert!(
             !timeout.is_zero(),
             "`timeout` is zero, so no attempt could ever succeed: leave it out for no timeout"

@@ -23,8 +23,8 @@ use crate::time::Timestamp;
 /// # #[derive(queuert::JobTypes)] enum Orders { #[job(entry, output = ())] Charge(Charge) }
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
 /// # let client = Client::new(MemoryState::new());
-/// let first = client.start(Charge { order: 7 }).dedup("order-7").await?; // while one is open
-/// let again = client.start(Charge { order: 7 }).dedup(Deduplication::forever("order-7")).await?;
+/// let first = client.start(Charge { order: 7 }).deduplicate("order-7").await?; // while one is open
+/// let again = client.start(Charge { order: 7 }).deduplicate(Deduplication::forever("order-7")).await?;
 /// assert!(again.deduplicated() && again.id() == first.id());
 /// # Ok(()) }
 /// ```

@@ -12,7 +12,7 @@ use crate::blockers::{BlockerSpec, Blockers};
 use crate::error::JobError;
 use crate::graph::Graph;
 use crate::payload::{Payload, PayloadError};
-use crate::settings::JobDefaults;
+use crate::settings::JobSettings;
 use crate::step::Step;
 use crate::worker::RawAttempt;
 
@@ -90,7 +90,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> JobOutput for T {
     }
 }
 
-/// A job type: the struct that is its input, with a stable name, defaults and blockers.
+/// A job type: the struct that is its input, with a stable name, settings and blockers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a job type",
     label = "not a job type",
@@ -105,7 +105,7 @@ pub trait JobType: JobInput {
     const NAME: &'static str;
 
     /// The settings for jobs of this type, unless the worker or the caller overrides them.
-    const DEFAULTS: JobDefaults;
+    const SETTINGS: JobSettings;
 
     /// This job with the given chains as blockers: pass the result to `client.start(..)` or `job.continue_with(..)`.
     ///
@@ -142,8 +142,8 @@ pub trait JobTypes: Sized + 'static {
     /// When the stored input or a blocker's output cannot be decoded, or the job is of no type of this enum.
     fn attempt<S: StateAdapter>(raw: RawAttempt<S>) -> Result<Self::Attempt<S>, JobError>;
 
-    /// The defaults of each type, in the order of [`NAMES`](Self::NAMES).
-    fn defaults() -> Vec<JobDefaults>;
+    /// The settings of each type, in the order of [`NAMES`](Self::NAMES).
+    fn settings() -> Vec<JobSettings>;
 }
 
 /// A job type that chains may start with.

@@ -25,13 +25,9 @@
 //! let workers = client
 //!     .worker()
 //!     .process(|job: Attempt<Fetch>| async move {
-//!         let body = format!("what {} says", job.url);
-//!         job.continue_with(Store { body })
+//!         job.continue_with(Store { body: format!("what {} says", job.url) })
 //!     })
-//!     .process(|job: Attempt<Store>| async move {
-//!         let length = job.body.len();
-//!         job.finish(length)
-//!     })
+//!     .process(|job: Attempt<Store>| async move { job.finish(job.body.len()) })
 //!     .start()
 //!     .await?;
 //!
@@ -158,7 +154,6 @@ pub mod testing;
 mod time;
 mod worker;
 
-pub use adapter::{JobSort, Order, ReapCause};
 pub use blockers::{BlockerSpec, Blockers, Many, One};
 pub use chain::{Chain, ChainHandle, ChainRecord, ChainRef, Started};
 pub use client::{Client, ClientBuilder, ForeignTransaction, HeldEffects, OpenJob, Transaction, TransactionScope};
@@ -192,10 +187,10 @@ pub use payload::{Payload, PayloadError};
 /// ```
 #[cfg(feature = "derive")]
 pub use queuert_derive::JobTypes;
-pub use settings::{JobDefaults, LeaseSettings, RetryPolicy};
+pub use settings::{JobSettings, LeaseSettings, RetryPolicy};
 pub use step::{IntoStep, Step};
 pub use time::{Schedule, Timestamp};
 pub use worker::{
     AbortReason, AbortSignal, Attempt, AttemptContext, AttemptTransaction, Completion, CompletionKind, Drained,
-    DrainedAttempt, Health, JobResult, Middleware, Next, Processor, RawAttempt, TypeSettings, WorkerBuilder, Workers,
+    DrainedAttempt, Health, JobResult, Middleware, Next, Processor, RawAttempt, WorkerBuilder, Workers,
 };

@@ -3,7 +3,6 @@
 //! You rarely name these types: `client.start(..)`, `client.list_chains()` and similar calls return them.
 
 pub use crate::client::{
-    Cancel, CancelMany, Delete, Follow, GetBlockers, GetChain, GetChainRecord, GetJob, GetJobRecord, ListBlockedJobs,
-    ListChainJobs, ListChains, ListJobs, Open, Operation, Request, RetryChain, RetryMany, StartEach, StartMany,
-    StartOne, StepTuple, Trigger, TriggerMany, Wait,
+    Call, CallRequest, Delete, Follow, ListBlockedJobs, ListChainJobs, ListChains, ListJobs, Open, Operation, Request,
+    Start, StepTuple, Wait,
 };

@@ -131,10 +131,10 @@ pub struct LeaseSettings {
 
 impl LeaseSettings {
     /// The default: 60 seconds, renewed every 20.
-    pub const DEFAULT: Self = Self::of(Duration::from_secs(60));
+    pub const DEFAULT: Self = Self::new(Duration::from_secs(60));
 
     /// A lease of the given duration, renewed after every third of it.
-    pub const fn of(duration: Duration) -> Self {
+    pub const fn new(duration: Duration) -> Self {
         Self {
             duration,
             renew_every: Duration::from_micros((duration.as_micros() / 3) as u64),
@@ -183,57 +183,67 @@ impl Default for LeaseSettings {
     }
 }
 
-/// The settings that a job type declares with `#[job(..)]`. `None` leaves a setting to the worker.
+/// The settings of the jobs of one type: declared by the type with `#[job(..)]`, or overridden by a worker with
+/// [`settings`](crate::WorkerBuilder::settings). `None` leaves a setting to the next one that has it: that of one type on
+/// the worker, that of the whole worker, that of the type, then the library's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct JobDefaults {
-    /// How failed attempts are retried. Default: `None`, the worker's policy.
+#[must_use]
+pub struct JobSettings {
+    /// How failed attempts are retried. Default of the library: [`RetryPolicy::DEFAULT`].
     pub retry: Option<RetryPolicy>,
-    /// How long a lease lasts. Default: `None`, the worker's setting.
+    /// How long a lease lasts. Default of the library: [`LeaseSettings::DEFAULT`].
     pub lease: Option<LeaseSettings>,
-    /// How long an attempt may run. Default: `None`, the worker's setting.
+    /// How long an attempt may run. Default of the library: no limit.
     pub timeout: Option<Duration>,
-    /// The priority of new jobs; jobs with a larger one go first. Default: 0.
-    pub priority: i16,
+    /// The priority of new jobs; jobs with a larger one go first. Default of the library: 0. Only the type can set it: a job
+    /// has its priority before a worker meets it.
+    pub priority: Option<i16>,
 }
 
-impl JobDefaults {
-    /// No settings of its own.
+impl JobSettings {
+    /// Nothing is set.
     pub const fn new() -> Self {
         Self {
             retry: None,
             lease: None,
             timeout: None,
-            priority: 0,
+            priority: None,
         }
     }
 
-    /// Sets how failed attempts are retried. Default: the worker's policy.
-    #[must_use]
+    /// Sets how failed attempts are retried. Default: not set.
     pub const fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
 
-    /// Sets how long a lease lasts. Default: the worker's setting.
-    #[must_use]
+    /// Sets how long a lease lasts. Default: not set.
     pub const fn lease(mut self, lease: LeaseSettings) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Sets how long an attempt may run. Default: the worker's setting.
-    #[must_use]
+    /// Sets how long an attempt may run. Default: not set.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sets the priority of new jobs. Default: 0.
-    #[must_use]
+    /// Sets the priority of new jobs. Default: not set.
     pub const fn priority(mut self, priority: i16) -> Self {
-        self.priority = priority;
+        self.priority = Some(priority);
         self
+    }
+
+    /// These settings, and those of `fallback` where nothing is set.
+    pub(crate) fn or(self, fallback: Self) -> Self {
+        Self {
+            retry: self.retry.or(fallback.retry),
+            lease: self.lease.or(fallback.lease),
+            timeout: self.timeout.or(fallback.timeout),
+            priority: self.priority.or(fallback.priority),
+        }
     }
 }
 
@@ -259,6 +269,17 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_are_set_win_over_a_fallback_one_by_one() {
+        let fallback = JobSettings::new().timeout(SECOND).priority(3);
+        let settings = JobSettings::new().timeout(SECOND * 2).lease(LeaseSettings::DEFAULT);
+        let merged = settings.or(fallback);
+        assert_eq!(merged.timeout, Some(SECOND * 2));
+        assert_eq!(merged.lease, Some(LeaseSettings::DEFAULT));
+        assert_eq!(merged.priority, Some(3));
+        assert_eq!(merged.retry, None);
+    }
+
+    #[test]
     fn absurd_settings_are_named() {
         assert!(RetryPolicy::new().max_attempts(0).problem().is_some());
         assert!(RetryPolicy::new().multiplier(f64::NAN).problem().is_some());
@@ -266,8 +287,8 @@ mod tests {
         assert!(RetryPolicy::new().initial(SECOND * 900).problem().is_some());
         assert!(RetryPolicy::new().initial(Duration::ZERO).problem().is_some());
         assert!(RetryPolicy::new().problem().is_none());
-        assert!(LeaseSettings::of(SECOND).renew_every(SECOND).problem().is_some());
-        assert!(LeaseSettings::of(Duration::from_millis(1)).problem().is_some());
+        assert!(LeaseSettings::new(SECOND).renew_every(SECOND).problem().is_some());
+        assert!(LeaseSettings::new(Duration::from_millis(1)).problem().is_some());
         assert!(LeaseSettings::DEFAULT.problem().is_none());
     }
 }

@@ -66,43 +66,55 @@ impl<J: JobType> Step<J> {
     }
 }
 
+/// The setters of a job that is about to be created, for a [`Step`] and for the request that starts one. `$path` leads to the
+/// [`StepSettings`].
+macro_rules! setters {
+    ($this:ident => $($path:ident).+) => {
+        /// Runs the job after a delay, measured by the store's clock. Default: no delay.
+        pub fn delay(mut $this, delay: Duration) -> Self {
+            $($path).+.schedule = $crate::Schedule::After(delay);
+            $this
+        }
+
+        /// Runs the job at a given time. A time that has passed means now. Default: now.
+        pub fn at(mut $this, time: impl Into<Timestamp>) -> Self {
+            $($path).+.schedule = $crate::Schedule::At(time.into());
+            $this
+        }
+
+        /// Sets the priority: each unit is worth one minute of waiting. Default: the priority of the job type, else 0.
+        pub fn priority(mut $this, priority: i16) -> Self {
+            $($path).+.priority = Some(priority);
+            $this
+        }
+
+        /// Sets the number of attempts after which the job is dead. Default: the worker's setting.
+        pub fn max_attempts(mut $this, attempts: u32) -> Self {
+            $($path).+.max_attempts = Some(attempts);
+            $this
+        }
+
+        /// Sets the id of the job; the id of a chain is that of its first job. An id that exists is refused. Default: a new
+        /// UUIDv7.
+        pub fn id(mut $this, id: impl Into<JobId>) -> Self {
+            $($path).+.id = Some(id.into());
+            $this
+        }
+
+        /// Starts the chain only if no other chain with this key counts; otherwise the start returns the existing chain.
+        /// Ignored for a continuation. Default: no key.
+        pub fn deduplicate(mut $this, deduplication: impl Into<Deduplication>) -> Self {
+            $($path).+.deduplication = Some(deduplication.into());
+            $this
+        }
+    };
+}
+
+pub(crate) use setters;
+
 // Not bounded, so that a step which could not be made is reported where it is made and not again at each setting.
 impl<J> Step<J> {
-    /// Runs the job after a delay, measured by the store's clock. Default: no delay.
-    pub fn delay(mut self, delay: Duration) -> Self {
-        self.settings.schedule = Schedule::After(delay);
-        self
-    }
-
-    /// Runs the job at a given time. A time that has passed means now. Default: now.
-    pub fn at(mut self, time: impl Into<Timestamp>) -> Self {
-        self.settings.schedule = Schedule::At(time.into());
-        self
-    }
-
-    /// Sets the priority: each unit is worth one minute of waiting. Default: the priority of the job type, else 0.
-    pub fn priority(mut self, priority: i16) -> Self {
-        self.settings.priority = Some(priority);
-        self
-    }
-
-    /// Sets the number of attempts after which the job is dead. Default: the worker's setting.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.settings.max_attempts = Some(attempts);
-        self
-    }
-
-    /// Sets the id. An id that exists is refused. Default: a new UUIDv7.
-    pub fn id(mut self, id: impl Into<JobId>) -> Self {
-        self.settings.id = Some(id.into());
-        self
-    }
-
-    /// Starts the chain only if no other chain with this key counts; ignored for a continuation. Default: no key.
-    pub fn dedup(mut self, deduplication: impl Into<Deduplication>) -> Self {
-        self.settings.deduplication = Some(deduplication.into());
-        self
-    }
+    setters!(self => self.settings);
 }
 
 /// A job that can be created: an input without blockers, or a [`Step`].

@@ -94,7 +94,7 @@ async fn start_workers(client: &Client) -> queuert::Workers<PostgresState> {
             job.finish(n)
         })
         .concurrency(100)
-        .lease(queuert::LeaseSettings::of(Duration::from_millis(900)).renew_every(Duration::from_millis(50)))
+        .lease(queuert::LeaseSettings::new(Duration::from_millis(900)).renew_every(Duration::from_millis(50)))
         .reap_interval(Duration::from_millis(20))
         .start()
         .await

@@ -283,7 +283,7 @@ async fn an_end_that_is_not_committed_in_the_time_of_its_lease_is_undone() {
         .process(|job: Attempt<Join>| async move { job.finish(()) })
         .process(|job: Attempt<Gather>| async move { job.finish(()) })
         .concurrency(8)
-        .lease(LeaseSettings::of(lease))
+        .lease(LeaseSettings::new(lease))
         .start()
         .await
         .expect("the workers start");

@@ -362,7 +362,7 @@ async fn a_process_that_runs_the_type_of_a_dead_one_is_told_by_one_that_looks() 
                 job.finish(())
             }
         });
-        let workers = worker.lease(LeaseSettings::of(NEVER)).start().await;
+        let workers = worker.lease(LeaseSettings::new(NEVER)).start().await;
         // Neither is dropped, which would stop the workers.
         std::mem::forget((client, workers.expect("the worker starts")));
     });

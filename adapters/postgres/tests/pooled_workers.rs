@@ -102,7 +102,7 @@ async fn works(cluster: &Cluster, state: PostgresState) {
             job.finish(1_u64)
         })
         .concurrency(10)
-        .lease(LeaseSettings::of(LEASE))
+        .lease(LeaseSettings::new(LEASE))
         .reap_interval(Duration::from_millis(200))
         .poll_interval(Duration::from_millis(100))
         .start()

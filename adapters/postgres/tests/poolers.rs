@@ -130,10 +130,7 @@ async fn work(client: &Client<PostgresState>) -> Workers<PostgresState> {
             let number = job.number;
             job.continue_with(Note { number })
         })
-        .process(|job: Attempt<Note>| async move {
-            let number = job.number;
-            job.finish(number)
-        });
+        .process(|job: Attempt<Note>| async move { job.finish(job.number) });
     worker.start().await.expect("the workers start")
 }
 

@@ -98,7 +98,7 @@ async fn workers(client: &Client, runs: &Runs) -> Workers<PostgresState> {
             }
         })
         .concurrency(20)
-        .lease(LeaseSettings::of(LEASE))
+        .lease(LeaseSettings::new(LEASE))
         .reap_interval(Duration::from_millis(250))
         .poll_interval(Duration::from_millis(250))
         .retry(RetryPolicy::new().initial(Duration::from_millis(50)))
@@ -258,7 +258,7 @@ async fn a_claim_whose_answer_is_cut_off_costs_no_attempt() {
             noted.note(job.id());
             async move { job.continue_with(Close(1)) }
         })
-        .lease(LeaseSettings::of(10 * PATIENCE))
+        .lease(LeaseSettings::new(10 * PATIENCE))
         .start()
         .await
         .expect("the workers start");

@@ -124,8 +124,8 @@ fn a_runtime_that_stands_still_keeps_no_place_from_workers_elsewhere() {
         schema.run(&mut lock, "ROLLBACK").await;
         let workers = client
             .worker()
-            .lease(LeaseSettings::of(Duration::from_secs(10)))
-            .process(|job: Attempt<Nothing>| async { job.finish(()) })
+            .lease(LeaseSettings::new(Duration::from_secs(10)))
+            .process(|job: Attempt<Nothing>| async move { job.finish(()) })
             .start()
             .await
             .expect("the workers start");

@@ -128,7 +128,7 @@ async fn starved(made: Made, connections: u32) {
             job.finish(n)
         })
         .concurrency(4 * connections as usize + 8)
-        .lease(LeaseSettings::of(LEASE))
+        .lease(LeaseSettings::new(LEASE))
         .reap_interval(Duration::from_millis(100))
         .start()
         .await
@@ -295,7 +295,7 @@ async fn limited(connections: u32) {
             }
         })
         .concurrency(2 * connections as usize)
-        .lease(LeaseSettings::of(LEASE))
+        .lease(LeaseSettings::new(LEASE))
         .start()
         .await
         .expect("the workers start");
@@ -392,7 +392,7 @@ async fn leases_are_renewed_while_the_application_holds_its_whole_pool() {
                 job.finish(n)
             }
         })
-        .lease(LeaseSettings::of(LEASE))
+        .lease(LeaseSettings::new(LEASE))
         .start()
         .await
         .expect("the workers start");

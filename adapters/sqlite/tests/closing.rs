@@ -226,10 +226,7 @@ async fn no_log_is_left() {
             let workers = client
                 .worker()
                 .concurrency(4)
-                .process(|job: Attempt<Count>| async move {
-                    let number = job.number;
-                    job.finish(number)
-                })
+                .process(|job: Attempt<Count>| async move { job.finish(job.number) })
                 .start()
                 .await
                 .unwrap();

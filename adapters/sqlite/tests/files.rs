@@ -272,7 +272,7 @@ async fn chains_that_are_needed_are_not_deleted() {
     assert_eq!(state.delete_finished(Duration::from_millis(1), 100).await.unwrap(), 2);
     assert_eq!(left().await, [fatal.id(), needed.id(), whole.id()]);
     // A chain that no job needs any more is deleted.
-    client.delete_chains([&whole]).await.unwrap();
+    client.delete(&whole).await.unwrap();
     assert_eq!(state.delete_finished(Duration::from_millis(1), 100).await.unwrap(), 1);
     assert_eq!(left().await, [fatal.id()]);
 }

@@ -209,7 +209,7 @@ async fn main() -> Result<()> {
         .retry(RetryPolicy::new().initial(Duration::from_millis(500)))
         // The jobs of a killed process run again once its death is known and their backoff is over, or when their leases
         // expire. The default of a minute suits a service.
-        .lease(LeaseSettings::of(Duration::from_secs(3)))
+        .lease(LeaseSettings::new(Duration::from_secs(3)))
         .concurrency(4)
         .start()
         .await?;

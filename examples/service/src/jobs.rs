@@ -67,7 +67,7 @@ pub(crate) fn worker<S: Store>(
         .provide(print_time)
         .middleware(TraceAttempts)
         .name(name)
-        .lease(LeaseSettings::of(lease))
+        .lease(LeaseSettings::new(lease))
         .grace(Duration::from_secs(10))
 }
 

@@ -1,11 +1,10 @@
 //! Listing chains and jobs in pages.
 
 use super::Client;
-use super::request::{Operation, Request, Sealed};
+use super::request::{Operation, Request, RequestContext, Sealed};
 use super::start::check_type_name;
 use crate::adapter::{ChainQuery, JobQuery, JobSort, Order, Position, StateAdapter};
 use crate::chain::ChainRecord;
-use crate::effects::Effects;
 use crate::error::Error;
 use crate::id::{ChainId, JobId};
 use crate::job::{JobRecord, JobStatus, TypeName};
@@ -282,16 +281,12 @@ macro_rules! paged {
         impl<S: StateAdapter> Operation<S> for $operation {
             type Output = Page<$item>;
 
-            const WRITES: bool = false;
+            fn writes(&self) -> bool {
+                false
+            }
 
-            #[expect(private_interfaces, reason = "sealed")]
-            async fn run(
-                self,
-                client: &Client<S>,
-                within: Option<&mut S::Connection>,
-                _: &mut Effects,
-            ) -> Result<Page<$item>, Error> {
-                self.page(client, within).await
+            async fn run(self, context: RequestContext<'_, S>) -> Result<Page<$item>, Error> {
+                self.page(context.client, context.within).await
             }
         }
     };

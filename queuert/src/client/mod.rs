@@ -15,10 +15,9 @@ mod wait;
 pub use follow::Follow;
 pub use list::{ListBlockedJobs, ListChainJobs, ListChains, ListJobs};
 pub use open::{Open, OpenJob};
-pub use operate::{Cancel, CancelMany, Delete, RetryChain, RetryMany, Trigger, TriggerMany};
-pub use query::{GetBlockers, GetChain, GetChainRecord, GetJob, GetJobRecord};
-pub use request::{Operation, Request};
-pub use start::{StartEach, StartMany, StartOne, StepTuple};
+pub use operate::Delete;
+pub use request::{Call, CallRequest, Operation, Request};
+pub use start::{Start, StepTuple};
 pub use transaction::{ForeignTransaction, HeldEffects, Transaction, TransactionScope};
 pub use wait::Wait;
 
@@ -314,7 +313,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(3)).await;
             let worker = client
                 .worker()
-                .process(|job: Attempt<Nothing>| async { job.finish(()) });
+                .process(|job: Attempt<Nothing>| async move { job.finish(()) });
             worker.drain().await.unwrap();
         };
         let (output, ()) = tokio::join!(waiting, working);
@@ -360,7 +359,7 @@ mod tests {
         heard_of_the_dead_line(&mut events).await;
         let worker = client
             .worker()
-            .process(|job: Attempt<Nothing>| async { job.finish(()) })
+            .process(|job: Attempt<Nothing>| async move { job.finish(()) })
             .start()
             .await
             .unwrap();
@@ -401,7 +400,9 @@ mod tests {
         let working = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let quiet = Client::builder(client.state().clone()).build();
-            let worker = quiet.worker().process(|job: Attempt<Nothing>| async { job.finish(()) });
+            let worker = quiet
+                .worker()
+                .process(|job: Attempt<Nothing>| async move { job.finish(()) });
             worker.drain().await.unwrap();
         };
         let (output, ()) = tokio::join!(waiting, working);

@@ -1,7 +1,7 @@
 //! What an operator does to chains: trigger, cancel, retry, delete.
 
 use super::Client;
-use super::request::{Operation, Request, Sealed};
+use super::request::{CallRequest, Operation, Request, RequestContext, Sealed};
 use super::start::refused;
 use crate::adapter::{DeleteChains, StateAdapter, StoppedChain};
 use crate::chain::ChainRecord;
@@ -21,8 +21,10 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// The job may or may not have been triggered; repeating the call is harmless.
-    pub fn trigger(&self, job: JobId) -> Request<'_, S, Trigger> {
-        Request::new(self, Trigger(job))
+    pub fn trigger(&self, job: JobId) -> CallRequest<'_, S, JobRecord> {
+        Request::write(self, "trigger", move |context| {
+            Box::pin(async move { alone(trigger_jobs(context, vec![job]).await, Error::JobNotFound(job)) })
+        })
     }
 
     /// Makes pending jobs due now: all of them, or none if one is refused.
@@ -34,8 +36,11 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// A dropped future has triggered all of the jobs or none; repeating the call is harmless.
-    pub fn trigger_many(&self, jobs: impl IntoIterator<Item = JobId>) -> Request<'_, S, TriggerMany> {
-        Request::new(self, TriggerMany(jobs.into_iter().collect()))
+    pub fn trigger_many(&self, jobs: impl IntoIterator<Item = JobId>) -> CallRequest<'_, S, Vec<JobRecord>> {
+        let jobs = jobs.into_iter().collect();
+        Request::write(self, "trigger_many", move |context| {
+            Box::pin(trigger_jobs(context, jobs))
+        })
     }
 
     /// Ends an open chain at its current job. A running attempt gets the reason
@@ -49,8 +54,11 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// The chain may or may not have been cancelled.
-    pub fn cancel(&self, chain: impl Into<ChainId>) -> Request<'_, S, Cancel> {
-        Request::new(self, Cancel(chain.into()))
+    pub fn cancel(&self, chain: impl Into<ChainId>) -> CallRequest<'_, S, ChainRecord> {
+        let chain = chain.into();
+        Request::write(self, "cancel", move |context| {
+            Box::pin(async move { alone(cancel_chains(context, vec![chain]).await, Error::ChainNotFound(chain)) })
+        })
     }
 
     /// Ends open chains at their current jobs: all of them, or none if one is refused.
@@ -62,8 +70,14 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// A dropped future has cancelled all of the chains or none.
-    pub fn cancel_many<C: Into<ChainId>>(&self, chains: impl IntoIterator<Item = C>) -> Request<'_, S, CancelMany> {
-        Request::new(self, CancelMany(chains.into_iter().map(Into::into).collect()))
+    pub fn cancel_many<C: Into<ChainId>>(
+        &self,
+        chains: impl IntoIterator<Item = C>,
+    ) -> CallRequest<'_, S, Vec<ChainRecord>> {
+        let chains = chains.into_iter().map(Into::into).collect();
+        Request::write(self, "cancel_many", move |context| {
+            Box::pin(cancel_chains(context, chains))
+        })
     }
 
     /// Makes the job at which a chain died or was cancelled pending again, with all its attempts, or blocked if it has
@@ -76,8 +90,11 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// The chain may or may not have been retried.
-    pub fn retry(&self, chain: impl Into<ChainId>) -> Request<'_, S, RetryChain> {
-        Request::new(self, RetryChain(chain.into()))
+    pub fn retry(&self, chain: impl Into<ChainId>) -> CallRequest<'_, S, JobRecord> {
+        let chain = chain.into();
+        Request::write(self, "retry", move |context| {
+            Box::pin(async move { alone(retry_chains(context, vec![chain]).await, Error::ChainNotFound(chain)) })
+        })
     }
 
     /// Retries dead or cancelled chains: all of them, or none if one is refused.
@@ -89,50 +106,47 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// A dropped future has retried all of the chains or none.
-    pub fn retry_many<C: Into<ChainId>>(&self, chains: impl IntoIterator<Item = C>) -> Request<'_, S, RetryMany> {
-        Request::new(self, RetryMany(chains.into_iter().map(Into::into).collect()))
+    pub fn retry_many<C: Into<ChainId>>(
+        &self,
+        chains: impl IntoIterator<Item = C>,
+    ) -> CallRequest<'_, S, Vec<JobRecord>> {
+        let chains = chains.into_iter().map(Into::into).collect();
+        Request::write(self, "retry_many", move |context| {
+            Box::pin(retry_chains(context, chains))
+        })
     }
 
-    /// Deletes chains in any status, with all their jobs, and returns their records. Ids that do not exist are skipped.
-    /// A running attempt gets the reason [`NotFound`](crate::AbortReason::NotFound) and cannot commit any more.
+    /// Deletes a chain in any status, with all its jobs, and returns the records of what was deleted: that of the chain, with
+    /// [`cascade`](Request::cascade) also those of its blockers, and none if the chain does not exist. A running attempt
+    /// gets the reason [`NotFound`](crate::AbortReason::NotFound) and cannot commit any more.
     ///
     /// # Errors
     ///
-    /// [`Error::BlockerReference`] while a job of another chain that is not completed has one of them as blocker: the
-    /// error names these chains and jobs, and nothing is deleted. [`Error::State`].
+    /// [`Error::BlockerReference`] while a job of another chain that is not completed has it as blocker: the error names
+    /// these chains and jobs, and nothing is deleted. [`Error::State`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The chain may or may not have been deleted; repeating the call is harmless.
+    pub fn delete(&self, chain: impl Into<ChainId>) -> Request<'_, S, Delete> {
+        self.delete_many([chain])
+    }
+
+    /// Deletes chains in any status, with all their jobs, and returns their records: all of them, or none if one is refused.
+    /// Ids that do not exist are skipped.
+    ///
+    /// # Errors
+    ///
+    /// As [`delete`](Self::delete); a chain that waits for another one of the call does not keep that one.
     ///
     /// # Cancel safety
     ///
     /// A dropped future has deleted all of the chains or none; repeating the call is harmless.
-    pub fn delete_chains<C: Into<ChainId>>(&self, chains: impl IntoIterator<Item = C>) -> Request<'_, S, Delete> {
+    pub fn delete_many<C: Into<ChainId>>(&self, chains: impl IntoIterator<Item = C>) -> Request<'_, S, Delete> {
         let chains = chains.into_iter().map(Into::into).collect();
         Request::new(self, Delete(DeleteChains::new(chains, false)))
     }
 }
-
-/// Makes a pending job due now.
-#[derive(Debug)]
-pub struct Trigger(JobId);
-
-/// Makes pending jobs due now.
-#[derive(Debug)]
-pub struct TriggerMany(Vec<JobId>);
-
-/// Cancels a chain.
-#[derive(Debug)]
-pub struct Cancel(ChainId);
-
-/// Cancels chains.
-#[derive(Debug)]
-pub struct CancelMany(Vec<ChainId>);
-
-/// Retries a dead or cancelled chain.
-#[derive(Debug)]
-pub struct RetryChain(ChainId);
-
-/// Retries dead or cancelled chains.
-#[derive(Debug)]
-pub struct RetryMany(Vec<ChainId>);
 
 /// Deletes chains.
 #[derive(Debug)]
@@ -147,128 +161,103 @@ impl<S: StateAdapter> Request<'_, S, Delete> {
     }
 }
 
-impl Sealed for TriggerMany {}
-impl Sealed for CancelMany {}
-impl Sealed for RetryMany {}
 impl Sealed for Delete {}
-
-impl<S: StateAdapter> Operation<S> for TriggerMany {
-    type Output = Vec<JobRecord>;
-
-    const WRITES: bool = true;
-
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<Vec<JobRecord>, Error> {
-        if self.0.is_empty() {
-            return Ok(Vec::new());
-        }
-        let jobs = client.state().trigger_jobs(within, &self.0).await?;
-        let jobs = jobs.map_err(|refusal| refused(refusal, self.0.iter().copied()))?;
-        for job in &jobs {
-            effects.jobs_available(&job.type_name, 1);
-            effects.often(|| Event::JobTriggered(JobInfo::of(job)));
-        }
-        Ok(jobs)
-    }
-}
-
-impl<S: StateAdapter> Operation<S> for CancelMany {
-    type Output = Vec<ChainRecord>;
-
-    const WRITES: bool = true;
-
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<Vec<ChainRecord>, Error> {
-        if self.0.is_empty() {
-            return Ok(Vec::new());
-        }
-        let stopped = client.state().cancel_chains(within, &self.0).await?;
-        let stopped = stopped.map_err(|refusal| refused(refusal, self.0.iter().map(|chain| chain.first_job())))?;
-        for StoppedChain { chain, .. } in &stopped {
-            effects.event(|| {
-                Event::JobCancelled(JobInfo {
-                    id: chain.latest_job,
-                    type_name: chain.latest_type.clone(),
-                    chain_id: chain.id,
-                    chain_type: chain.type_name.clone(),
-                })
-            });
-            effects.event(|| Event::ChainCancelled {
-                chain: chain.id,
-                type_name: chain.type_name.clone(),
-                duration: chain
-                    .ended_at
-                    .map(|ended_at| ended_at.saturating_duration_since(chain.created_at)),
-            });
-        }
-        Ok(ended(stopped, effects))
-    }
-}
-
-impl<S: StateAdapter> Operation<S> for RetryMany {
-    type Output = Vec<JobRecord>;
-
-    const WRITES: bool = true;
-
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<Vec<JobRecord>, Error> {
-        if self.0.is_empty() {
-            return Ok(Vec::new());
-        }
-        let jobs = client.state().retry_chains(within, &self.0).await?;
-        let jobs = jobs.map_err(|refusal| refused(refusal, self.0.iter().map(|chain| chain.first_job())))?;
-        for job in &jobs {
-            if job.status == JobStatus::Pending {
-                effects.jobs_available(&job.type_name, 1);
-            }
-            effects.event(|| Event::ChainRetried {
-                chain: job.chain_id,
-                type_name: job.chain_type.clone(),
-            });
-        }
-        Ok(jobs)
-    }
-}
 
 impl<S: StateAdapter> Operation<S> for Delete {
     type Output = Vec<ChainRecord>;
 
-    const WRITES: bool = true;
+    fn writes(&self) -> bool {
+        true
+    }
 
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<Vec<ChainRecord>, Error> {
+    async fn run(self, mut context: RequestContext<'_, S>) -> Result<Vec<ChainRecord>, Error> {
         if self.0.chains.is_empty() {
             return Ok(Vec::new());
         }
-        let stopped = client.state().delete_chains(within, &self.0).await??;
+        let (state, within) = context.store();
+        let stopped = state.delete_chains(within, &self.0).await??;
         for StoppedChain { chain, .. } in &stopped {
-            effects.event(|| Event::ChainDeleted {
+            context.effects.event(|| Event::ChainDeleted {
                 chain: chain.id,
                 type_name: chain.type_name.clone(),
             });
         }
-        Ok(ended(stopped, effects))
+        Ok(ended(stopped, context.effects))
     }
+}
+
+async fn trigger_jobs<S: StateAdapter>(
+    mut context: RequestContext<'_, S>,
+    jobs: Vec<JobId>,
+) -> Result<Vec<JobRecord>, Error> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (state, within) = context.store();
+    let triggered = state.trigger_jobs(within, &jobs).await?;
+    let triggered = triggered.map_err(|refusal| refused(refusal, jobs.iter().copied()))?;
+    for job in &triggered {
+        context.effects.jobs_available(&job.type_name, 1);
+        context.effects.often(|| Event::JobTriggered(JobInfo::of(job)));
+    }
+    Ok(triggered)
+}
+
+async fn cancel_chains<S: StateAdapter>(
+    mut context: RequestContext<'_, S>,
+    chains: Vec<ChainId>,
+) -> Result<Vec<ChainRecord>, Error> {
+    if chains.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (state, within) = context.store();
+    let stopped = state.cancel_chains(within, &chains).await?;
+    let stopped = stopped.map_err(|refusal| refused(refusal, chains.iter().map(|chain| chain.first_job())))?;
+    for StoppedChain { chain, .. } in &stopped {
+        context.effects.event(|| {
+            Event::JobCancelled(JobInfo {
+                id: chain.latest_job,
+                type_name: chain.latest_type.clone(),
+                chain_id: chain.id,
+                chain_type: chain.type_name.clone(),
+            })
+        });
+        context.effects.event(|| Event::ChainCancelled {
+            chain: chain.id,
+            type_name: chain.type_name.clone(),
+            duration: chain
+                .ended_at
+                .map(|ended_at| ended_at.saturating_duration_since(chain.created_at)),
+        });
+    }
+    Ok(ended(stopped, context.effects))
+}
+
+async fn retry_chains<S: StateAdapter>(
+    mut context: RequestContext<'_, S>,
+    chains: Vec<ChainId>,
+) -> Result<Vec<JobRecord>, Error> {
+    if chains.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (state, within) = context.store();
+    let jobs = state.retry_chains(within, &chains).await?;
+    let jobs = jobs.map_err(|refusal| refused(refusal, chains.iter().map(|chain| chain.first_job())))?;
+    for job in &jobs {
+        if job.status == JobStatus::Pending {
+            context.effects.jobs_available(&job.type_name, 1);
+        }
+        context.effects.event(|| Event::ChainRetried {
+            chain: job.chain_id,
+            type_name: job.chain_type.clone(),
+        });
+    }
+    Ok(jobs)
+}
+
+/// The answer to a call for one item, from the answer to the call for many.
+fn alone<T>(results: Result<Vec<T>, Error>, missing: Error) -> Result<T, Error> {
+    results.map_err(Error::alone)?.pop().ok_or(missing)
 }
 
 /// Tells running attempts and waiters that their chains have ended.
@@ -280,34 +269,4 @@ fn ended(stopped: Vec<StoppedChain>, effects: &mut Effects) -> Vec<ChainRecord> 
         }
     }
     stopped.into_iter().map(|stopped| stopped.chain).collect()
-}
-
-macro_rules! single {
-    ($($one:ident => $many:ident, $output:ty, $missing:path;)+) => {$(
-        impl Sealed for $one {}
-
-        impl<S: StateAdapter> Operation<S> for $one {
-            type Output = $output;
-
-            const WRITES: bool = true;
-
-            #[expect(private_interfaces, reason = "sealed")]
-            async fn run(
-                self,
-                client: &Client<S>,
-                within: Option<&mut S::Connection>,
-                effects: &mut Effects,
-            ) -> Result<$output, Error> {
-                let results = $many(vec![self.0]).run(client, within, effects).await;
-                let mut results = results.map_err(Error::alone)?;
-                results.pop().ok_or($missing(self.0))
-            }
-        }
-    )+};
-}
-
-single! {
-    Trigger => TriggerMany, JobRecord, Error::JobNotFound;
-    Cancel => CancelMany, ChainRecord, Error::ChainNotFound;
-    RetryChain => RetryMany, JobRecord, Error::ChainNotFound;
 }

@@ -46,13 +46,14 @@ impl<S: StateAdapter, O: Operation<S>> Request<'_, S, O> {
     pub async fn within(self, transaction: &mut impl TransactionScope<S>) -> Result<O::Output, Error> {
         transaction.catch_up().await?;
         let mut scope = transaction.scope()?;
-        if !O::WRITES {
-            let (connection, effects) = (scope.connection, scope.effects);
-            return self.operation.run(self.client, Some(connection), effects).await;
+        if !self.operation.writes() {
+            let context = RequestContext::new(self.client, Some(scope.connection), scope.effects);
+            return self.operation.run(context).await;
         }
         let mut change = scope.change(self.client.state()).await?;
         let (connection, effects) = change.parts();
-        let result = self.operation.run(self.client, Some(connection), effects).await;
+        let context = RequestContext::new(self.client, Some(connection), effects);
+        let result = self.operation.run(context).await;
         change.end(result).await
     }
 }
@@ -64,7 +65,8 @@ impl<'c, S: StateAdapter, O: Operation<S> + 'c> IntoFuture for Request<'c, S, O>
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let mut effects = Effects::new(self.client.hub());
-            let output = self.operation.run(self.client, None, &mut effects).await?;
+            let context = RequestContext::new(self.client, None, &mut effects);
+            let output = self.operation.run(context).await?;
             self.client.flush(effects).await;
             Ok(output)
         })
@@ -84,16 +86,86 @@ pub trait Operation<S: StateAdapter>: Sealed + Send + Sized {
 
     /// Whether the request writes.
     #[doc(hidden)]
-    const WRITES: bool;
+    fn writes(&self) -> bool;
 
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "sealed: only this crate calls it")]
-    fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> impl Future<Output = Result<Self::Output, Error>> + Send;
+    fn run(self, context: RequestContext<'_, S>) -> impl Future<Output = Result<Self::Output, Error>> + Send;
+}
+
+/// Where a request runs: on a connection of its own, or on that of a transaction.
+#[expect(missing_debug_implementations, reason = "nobody outside this crate can name it")]
+pub struct RequestContext<'a, S: StateAdapter> {
+    pub(crate) client: &'a Client<S>,
+    pub(crate) within: Option<&'a mut S::Connection>,
+    /// What the commit of the request will announce.
+    pub(crate) effects: &'a mut Effects,
+}
+
+impl<'a, S: StateAdapter> RequestContext<'a, S> {
+    fn new(client: &'a Client<S>, within: Option<&'a mut S::Connection>, effects: &'a mut Effects) -> Self {
+        Self {
+            client,
+            within,
+            effects,
+        }
+    }
+
+    /// The store, and the connection on which to call it.
+    pub(crate) fn store(&mut self) -> (&'a S, Option<&mut S::Connection>) {
+        (self.client.state(), self.within.as_deref_mut())
+    }
+}
+
+/// A call without options, which returns a `T`.
+pub struct Call<S: StateAdapter, T> {
+    name: &'static str,
+    writes: bool,
+    run: Run<S, T>,
+}
+
+/// A request without options, which returns a `T`.
+pub type CallRequest<'c, S, T> = Request<'c, S, Call<S, T>>;
+
+type Run<S, T> = Box<dyn for<'a> FnOnce(RequestContext<'a, S>) -> BoxFuture<'a, Result<T, Error>> + Send>;
+
+impl<'c, S: StateAdapter, T> Request<'c, S, Call<S, T>> {
+    /// A call that only reads.
+    pub(crate) fn read<F>(client: &'c Client<S>, name: &'static str, run: F) -> Self
+    where
+        F: for<'a> FnOnce(RequestContext<'a, S>) -> BoxFuture<'a, Result<T, Error>> + Send + 'static,
+    {
+        let (writes, run) = (false, Box::new(run));
+        Self::new(client, Call { name, writes, run })
+    }
+
+    /// A call that writes.
+    pub(crate) fn write<F>(client: &'c Client<S>, name: &'static str, run: F) -> Self
+    where
+        F: for<'a> FnOnce(RequestContext<'a, S>) -> BoxFuture<'a, Result<T, Error>> + Send + 'static,
+    {
+        let (writes, run) = (true, Box::new(run));
+        Self::new(client, Call { name, writes, run })
+    }
+}
+
+impl<S: StateAdapter, T> Sealed for Call<S, T> {}
+
+impl<S: StateAdapter, T: Send> Operation<S> for Call<S, T> {
+    type Output = T;
+
+    fn writes(&self) -> bool {
+        self.writes
+    }
+
+    async fn run(self, context: RequestContext<'_, S>) -> Result<T, Error> {
+        (self.run)(context).await
+    }
+}
+
+impl<S: StateAdapter, T> fmt::Debug for Call<S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Call").field(&self.name).finish()
+    }
 }
 
 /// Keeps [`Operation`] closed.

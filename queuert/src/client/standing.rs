@@ -101,7 +101,8 @@ impl Standing {
 }
 
 /// The parts of a transaction that a request needs.
-pub(crate) struct Scope<'t, S: StateAdapter> {
+#[expect(missing_debug_implementations, reason = "nobody outside this crate can name it")]
+pub struct Scope<'t, S: StateAdapter> {
     pub(crate) connection: &'t mut S::Connection,
     pub(crate) effects: &'t mut Effects,
     pub(crate) standing: &'t mut Standing,

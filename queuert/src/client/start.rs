@@ -1,12 +1,11 @@
 //! Starting chains.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::Client;
 use super::lost_answer::created_before;
-use super::request::{Operation, Request, Sealed};
+use super::request::{CallRequest, Operation, Request, RequestContext, Sealed};
 use crate::adapter::{Commit, Continued, CreatedChain, Creation, NewChain, NewJob, Refusal, StateAdapter};
 use crate::chain::Started;
 use crate::deduplication::Deduplication;
@@ -17,7 +16,7 @@ use crate::event_hub::HeldSpan;
 use crate::id::JobId;
 use crate::job::{JobStatus, TypeName};
 use crate::job_type::{Entry, JobType};
-use crate::step::{IntoStep, Step, StepSettings};
+use crate::step::{IntoStep, Step, StepSettings, setters};
 use crate::time::Timestamp;
 
 impl<S: StateAdapter> Client<S> {
@@ -35,12 +34,12 @@ impl<S: StateAdapter> Client<S> {
     ///
     /// The chain of a dropped future may or may not have been started. A deduplication key or an id of your own makes a
     /// repetition safe.
-    pub fn start<T>(&self, step: T) -> Request<'_, S, StartOne<T::Job>>
+    pub fn start<T>(&self, step: T) -> Request<'_, S, Start<T::Job>>
     where
         T: IntoStep,
         T::Job: Entry,
     {
-        let operation = StartOne {
+        let operation = Start {
             step: step.into_step(),
             make: new_chain::<T::Job>,
         };
@@ -57,18 +56,14 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// A dropped future has started all of the chains or none.
-    pub fn start_many<I>(&self, steps: I) -> Request<'_, S, StartMany<<I::Item as IntoStep>::Job>>
+    pub fn start_many<I>(&self, steps: I) -> CallRequest<'_, S, Vec<Started<<I::Item as IntoStep>::Job>>>
     where
         I: IntoIterator,
         I::Item: IntoStep,
         <I::Item as IntoStep>::Job: Entry,
     {
-        let steps = steps.into_iter().map(IntoStep::into_step).collect();
-        let operation = StartMany {
-            steps,
-            make: new_chain::<<I::Item as IntoStep>::Job>,
-        };
-        Request::new(self, operation)
+        let steps: Vec<_> = steps.into_iter().map(IntoStep::into_step).collect();
+        Request::write(self, "start_many", move |context| Box::pin(start_many(context, steps)))
     }
 
     /// Starts chains of different types, given as a tuple, with one statement: all of them, or none.
@@ -80,8 +75,8 @@ impl<S: StateAdapter> Client<S> {
     /// # Cancel safety
     ///
     /// A dropped future has started all of the chains or none.
-    pub fn start_each<T: StepTuple>(&self, steps: T) -> Request<'_, S, StartEach<T>> {
-        Request::new(self, StartEach(steps))
+    pub fn start_each<T: StepTuple>(&self, steps: T) -> CallRequest<'_, S, T::Started> {
+        Request::write(self, "start_each", move |context| Box::pin(start_each(context, steps)))
     }
 }
 
@@ -91,71 +86,35 @@ type MakeChain<J> = fn(JobId, Step<J>) -> Result<NewChain, Error>;
 
 /// Starts one chain.
 #[derive(Debug)]
-pub struct StartOne<J> {
+pub struct Start<J> {
     step: Step<J>,
     make: MakeChain<J>,
 }
 
-impl<S: StateAdapter, J> Request<'_, S, StartOne<J>> {
-    fn map(mut self, change: impl FnOnce(Step<J>) -> Step<J>) -> Self {
-        self.operation.step = change(self.operation.step);
-        self
-    }
-
-    /// Runs the first job after a delay, measured by the store's clock. Default: no delay.
-    pub fn delay(self, delay: Duration) -> Self {
-        self.map(|step| step.delay(delay))
-    }
-
-    /// Runs the first job at a given time. A time that has passed means now. Default: now.
-    pub fn at(self, time: impl Into<Timestamp>) -> Self {
-        self.map(|step| step.at(time))
-    }
-
-    /// Sets the priority of the first job: each unit is worth one minute of waiting. Default: the priority of its type.
-    pub fn priority(self, priority: i16) -> Self {
-        self.map(|step| step.priority(priority))
-    }
-
-    /// Sets the number of attempts after which the first job is dead. Default: the worker's setting.
-    pub fn max_attempts(self, attempts: u32) -> Self {
-        self.map(|step| step.max_attempts(attempts))
-    }
-
-    /// Sets the id of the first job, which is also the id of the chain. An id that exists is refused. Default: a new
-    /// UUIDv7.
-    pub fn id(self, id: impl Into<JobId>) -> Self {
-        self.map(|step| step.id(id))
-    }
-
-    /// Starts the chain only if no other chain with this key counts; otherwise the result is the existing chain.
-    /// Default: no key.
-    pub fn dedup(self, deduplication: impl Into<Deduplication>) -> Self {
-        self.map(|step| step.dedup(deduplication))
-    }
+impl<S: StateAdapter, J> Request<'_, S, Start<J>> {
+    setters!(self => self.operation.step.settings);
 }
 
-impl<J> Sealed for StartOne<J> {}
+impl<J> Sealed for Start<J> {}
 
-impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartOne<J> {
+impl<S: StateAdapter, J: Send + 'static> Operation<S> for Start<J> {
     type Output = Started<J>;
 
-    const WRITES: bool = true;
+    fn writes(&self) -> bool {
+        true
+    }
 
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<Started<J>, Error> {
+    async fn run(self, mut context: RequestContext<'_, S>) -> Result<Started<J>, Error> {
         let (id, own_id) = match self.step.settings.id {
             Some(id) => (id, false),
-            None => (client.entropy().job_ids(1).next().ok_or_else(short_answer)?, true),
+            None => {
+                let mut ids = context.client.entropy().job_ids(1);
+                (ids.next().ok_or_else(short_answer)?, true)
+            }
         };
         let chain = (self.make)(id, self.step)?;
         let made_here = own_id.then_some(id);
-        let created = create(client, within, effects, vec![chain], made_here.as_slice())
+        let created = create(&mut context, vec![chain], made_here.as_slice())
             .await
             .map_err(Error::alone)?;
         match created.into_iter().next() {
@@ -165,79 +124,40 @@ impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartOne<J> {
     }
 }
 
-/// Starts any number of chains of one type.
-#[derive(Debug)]
-pub struct StartMany<J> {
+async fn start_many<S: StateAdapter, J: Entry>(
+    mut context: RequestContext<'_, S>,
     steps: Vec<Step<J>>,
-    make: MakeChain<J>,
-}
-
-impl<J> Sealed for StartMany<J> {}
-
-impl<S: StateAdapter, J: Send + 'static> Operation<S> for StartMany<J> {
-    type Output = Vec<Started<J>>;
-
-    const WRITES: bool = true;
-
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<Vec<Started<J>>, Error> {
-        if self.steps.is_empty() {
-            return Ok(Vec::new());
+) -> Result<Vec<Started<J>>, Error> {
+    if steps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let missing = steps.iter().filter(|step| step.settings.id.is_none()).count();
+    let mut ids = context.client.entropy().job_ids(missing);
+    let mut chains = Vec::with_capacity(steps.len());
+    let mut made_here = Vec::with_capacity(missing);
+    for (index, step) in steps.into_iter().enumerate() {
+        let own_id = step.settings.id.is_none();
+        let id = step.settings.id.or_else(|| ids.next()).ok_or_else(short_answer)?;
+        if own_id {
+            made_here.push(id);
         }
-        let missing = self.steps.iter().filter(|step| step.settings.id.is_none()).count();
-        let mut ids = client.entropy().job_ids(missing);
-        let mut chains = Vec::with_capacity(self.steps.len());
-        let mut made_here = Vec::with_capacity(missing);
-        for (index, step) in self.steps.into_iter().enumerate() {
-            let own_id = step.settings.id.is_none();
-            let id = step.settings.id.or_else(|| ids.next()).ok_or_else(short_answer)?;
-            if own_id {
-                made_here.push(id);
-            }
-            let chain = (self.make)(id, step).map_err(|error| error.in_batch(index, id))?;
-            chains.push(chain);
-        }
-        let created = create(client, within, effects, chains, &made_here).await?;
-        Ok(created.into_iter().map(started).collect())
+        chains.push(new_chain(id, step).map_err(|error| error.in_batch(index, id))?);
     }
+    let created = create(&mut context, chains, &made_here).await?;
+    Ok(created.into_iter().map(started).collect())
 }
 
-/// Starts chains of different types.
-pub struct StartEach<T>(T);
-
-impl<T> fmt::Debug for StartEach<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StartEach").finish_non_exhaustive()
-    }
-}
-
-impl<T> Sealed for StartEach<T> {}
-
-impl<S: StateAdapter, T: StepTuple> Operation<S> for StartEach<T> {
-    type Output = T::Started;
-
-    const WRITES: bool = true;
-
-    #[expect(private_interfaces, reason = "sealed")]
-    async fn run(
-        self,
-        client: &Client<S>,
-        within: Option<&mut S::Connection>,
-        effects: &mut Effects,
-    ) -> Result<T::Started, Error> {
-        let mut maker = NewChains {
-            entropy: client.entropy().clone(),
-            made_here: Vec::new(),
-        };
-        let chains = self.0.into_chains(&mut maker)?;
-        let created = create(client, within, effects, chains, &maker.made_here).await?;
-        T::started(created).ok_or_else(short_answer)
-    }
+async fn start_each<S: StateAdapter, T: StepTuple>(
+    mut context: RequestContext<'_, S>,
+    steps: T,
+) -> Result<T::Started, Error> {
+    let mut maker = NewChains {
+        entropy: context.client.entropy().clone(),
+        made_here: Vec::new(),
+    };
+    let chains = steps.into_chains(&mut maker)?;
+    let created = create(&mut context, chains, &maker.made_here).await?;
+    T::started(created).ok_or_else(short_answer)
 }
 
 /// A tuple of two to eight jobs that chains can start with.
@@ -245,12 +165,11 @@ impl<S: StateAdapter, T: StepTuple> Operation<S> for StartEach<T> {
     message = "`{Self}` is not a tuple of jobs that chains can start with",
     note = "pass a tuple of two to eight inputs or steps of entry job types; for many of one type use `start_many`"
 )]
-pub trait StepTuple: Send {
+pub trait StepTuple: Send + 'static {
     /// The started chains.
     type Started: Send;
 
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "only this crate can make a `NewChains`")]
     fn into_chains(self, maker: &mut NewChains) -> Result<Vec<NewChain>, Error>;
 
     #[doc(hidden)]
@@ -258,7 +177,8 @@ pub trait StepTuple: Send {
 }
 
 /// What chains of a tuple share.
-pub(crate) struct NewChains {
+#[expect(missing_debug_implementations, reason = "nobody outside this crate can name it")]
+pub struct NewChains {
     entropy: crate::id::Entropy,
     /// The ids that were made here, in the order of the chains.
     made_here: Vec<JobId>,
@@ -278,13 +198,12 @@ impl NewChains {
 
 macro_rules! step_tuples {
     ($(($($step:ident $index:tt),+))+) => {$(
-        impl<$($step: IntoStep + Send),+> StepTuple for ($($step,)+)
+        impl<$($step: IntoStep + Send + 'static),+> StepTuple for ($($step,)+)
         where
             $($step::Job: Entry,)+
         {
             type Started = ($(Started<$step::Job>,)+);
 
-            #[expect(private_interfaces, reason = "only this crate can make a `NewChains`")]
             fn into_chains(self, maker: &mut NewChains) -> Result<Vec<NewChain>, Error> {
                 Ok(vec![$({
                     let step = self.$index.into_step();
@@ -381,7 +300,7 @@ fn new_job_with<J: JobType>(id: JobId, input: &J, settings: StepSettings) -> Res
     })?;
     let mut job = NewJob::new(id, J::NAME, input);
     job.schedule = settings.schedule;
-    job.priority = settings.priority.unwrap_or(J::DEFAULTS.priority);
+    job.priority = settings.priority.or(J::SETTINGS.priority).unwrap_or(0);
     job.max_attempts = settings.max_attempts;
     job.blockers = settings.blockers;
     Ok(job)
@@ -408,7 +327,7 @@ pub(crate) fn check_type_name(name: &str) -> Result<(), Error> {
 
 fn check_key(key: &str) -> Result<(), Error> {
     let problem = if key.is_empty() {
-        "it is empty; leave `dedup` out to start the chain in any case".to_owned()
+        "it is empty; leave `deduplicate` out to start the chain in any case".to_owned()
     } else if key.contains('\0') {
         NUL.to_owned()
     } else if key.len() > Deduplication::MAX_KEY_LENGTH {
@@ -429,12 +348,16 @@ fn check_key(key: &str) -> Result<(), Error> {
 /// Starts chains. `witness` is one of them that exists if and only if the call has had its effect: its id is new, and it
 /// has no key.
 async fn create<S: StateAdapter>(
-    client: &Client<S>,
-    within: Option<&mut S::Connection>,
-    effects: &mut Effects,
+    context: &mut RequestContext<'_, S>,
     mut chains: Vec<NewChain>,
     made_here: &[JobId],
 ) -> Result<Vec<CreatedChain>, Error> {
+    let RequestContext {
+        client,
+        within,
+        effects,
+    } = context;
+    let client = *client;
     let mut spans = Vec::new();
     if client.hub().has_adapter() {
         spans.extend(
@@ -445,7 +368,7 @@ async fn create<S: StateAdapter>(
     }
     let mut spans = spans.into_iter();
     let alone = within.is_none();
-    let created = match client.state().create_chains(within, &chains).await {
+    let created = match client.state().create_chains(within.as_deref_mut(), &chains).await {
         Ok(created) => created.map_err(|refusal| refused(refusal, chains.iter().map(|chain| chain.job.id)))?,
         Err(error) if alone => created_before(client, made_here, &chains).await.ok_or(error)?,
         Err(error) => return Err(error.into()),

@@ -416,7 +416,6 @@ pub trait TransactionScope<S: StateAdapter>: Send {
     fn catch_up(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
     fn scope(&mut self) -> Result<Scope<'_, S>, Error>;
 }
 
@@ -425,7 +424,6 @@ impl<S: StateAdapter> TransactionScope<S> for Transaction<S> {
         self.caught_up().await
     }
 
-    #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
     fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
         self.usable()?;
         Ok(Scope {
@@ -443,7 +441,6 @@ impl<S: StateAdapter> TransactionScope<S> for ForeignTransaction<'_, S> {
         Ok(())
     }
 
-    #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
     fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
         self.standing.check()?;
         Ok(Scope {

@@ -14,7 +14,7 @@ use crate::client::{Client, check_type_name};
 use crate::error::Error;
 use crate::job::TypeName;
 use crate::job_type::{JobType, JobTypes};
-use crate::settings::{JobDefaults, LeaseSettings, RetryPolicy};
+use crate::settings::{JobSettings, LeaseSettings, RetryPolicy};
 use crate::worker::context::{Context, RegisteredType, WorkerSettings};
 use crate::worker::drain::{Drained, drain};
 use crate::worker::user::attempt::Attempt;
@@ -40,7 +40,7 @@ impl<S: StateAdapter> Client<S> {
             reap_interval: None,
             grace: Duration::from_secs(30),
             drop_on_abort: false,
-            worker_wide: TypeSettings::default(),
+            worker_wide: JobSettings::default(),
         }
     }
 }
@@ -75,8 +75,8 @@ impl<S: StateAdapter> Client<S> {
 #[must_use = "workers do nothing until they are started"]
 pub struct WorkerBuilder<S: StateAdapter> {
     client: Client<S>,
-    processors: Vec<(TypeName, JobDefaults, Arc<dyn ErasedProcessor<S>>)>,
-    overrides: Vec<(TypeName, TypeSettings)>,
+    processors: Vec<(TypeName, JobSettings, Arc<dyn ErasedProcessor<S>>)>,
+    overrides: Vec<(TypeName, JobSettings)>,
     extensions: Extensions,
     layers: Vec<Arc<dyn ErasedMiddleware<S>>>,
     concurrency: usize,
@@ -85,41 +85,7 @@ pub struct WorkerBuilder<S: StateAdapter> {
     reap_interval: Option<Duration>,
     grace: Duration,
     drop_on_abort: bool,
-    worker_wide: TypeSettings,
-}
-
-/// Settings that override those of a job type.
-#[derive(Clone, Copy, Debug, Default)]
-#[must_use]
-pub struct TypeSettings {
-    retry: Option<RetryPolicy>,
-    lease: Option<LeaseSettings>,
-    timeout: Option<Duration>,
-}
-
-impl TypeSettings {
-    /// Nothing is overridden.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Overrides how failed attempts are retried.
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.retry = Some(policy);
-        self
-    }
-
-    /// Overrides how long a lease lasts.
-    pub fn lease(mut self, lease: LeaseSettings) -> Self {
-        self.lease = Some(lease);
-        self
-    }
-
-    /// Overrides how long an attempt may run.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
+    worker_wide: JobSettings,
 }
 
 /// The most workers that one set may have.
@@ -191,10 +157,7 @@ impl<S: StateAdapter> WorkerBuilder<S> {
     /// let worker = client.worker().process_all::<Import, _, _>(|job| async move {
     ///     match job {
     ///         ImportAttempt::Fetch(job) => job.continue_with(Store { rows: 3 }),
-    ///         ImportAttempt::Store(job) => {
-    ///             let rows = job.rows;
-    ///             job.finish(rows)
-    ///         }
+    ///         ImportAttempt::Store(job) => job.finish(job.rows),
     ///     }
     /// });
     /// ```
@@ -213,15 +176,15 @@ impl<S: StateAdapter> WorkerBuilder<S> {
             function: processor,
             types: PhantomData::<fn() -> E>,
         });
-        for (name, defaults) in E::NAMES.iter().zip(E::defaults()) {
+        for (name, settings) in E::NAMES.iter().zip(E::settings()) {
             self.processors
-                .push((TypeName::from_static(name), defaults, Arc::clone(&processor)));
+                .push((TypeName::from_static(name), settings, Arc::clone(&processor)));
         }
         self
     }
 
     fn add<J: JobType>(mut self, processor: Arc<dyn ErasedProcessor<S>>) -> Self {
-        self.processors.push((J::NAME.into(), J::DEFAULTS, processor));
+        self.processors.push((J::NAME.into(), J::SETTINGS, processor));
         self
     }
 
@@ -282,8 +245,9 @@ impl<S: StateAdapter> WorkerBuilder<S> {
         self
     }
 
-    /// Overrides the settings of one job type, also those of the worker. Default: nothing is overridden.
-    pub fn settings<J: JobType>(mut self, settings: TypeSettings) -> Self {
+    /// Overrides the settings of one job type, also those of the worker, except its priority, which only the type and the
+    /// caller of `start` can set. Default: nothing is overridden.
+    pub fn settings<J: JobType>(mut self, settings: JobSettings) -> Self {
         self.overrides.push((J::NAME.into(), settings));
         self
     }
@@ -393,20 +357,15 @@ impl<S: StateAdapter> WorkerBuilder<S> {
             }
         }
         let mut types: BTreeMap<TypeName, Arc<RegisteredType<S>>> = BTreeMap::new();
-        for (name, defaults, processor) in self.processors {
+        for (name, of_type, processor) in self.processors {
             check_type_name(name.as_str())?;
-            let mut settings = self.worker_wide;
-            for (_, override_) in self.overrides.iter().filter(|(of, _)| *of == name) {
-                settings = TypeSettings {
-                    retry: override_.retry.or(settings.retry),
-                    lease: override_.lease.or(settings.lease),
-                    timeout: override_.timeout.or(settings.timeout),
-                };
-            }
+            let overrides = self.overrides.iter().filter(|(of, _)| *of == name);
+            let of_worker = overrides.fold(self.worker_wide, |before, (_, later)| later.or(before));
+            let settings = of_worker.or(of_type);
             let job_type = RegisteredType {
-                retry: settings.retry.or(defaults.retry).unwrap_or_default(),
-                lease: settings.lease.or(defaults.lease).unwrap_or_default(),
-                timeout: settings.timeout.or(defaults.timeout),
+                retry: settings.retry.unwrap_or_default(),
+                lease: settings.lease.unwrap_or_default(),
+                timeout: settings.timeout,
                 processor,
                 diagnostics: Diagnostics::default(),
             };
@@ -419,6 +378,15 @@ impl<S: StateAdapter> WorkerBuilder<S> {
             return Err(invalid(
                 "settings",
                 format!("they are for `{name}`, for which this worker has no processor"),
+            ));
+        }
+        if let Some((name, _)) = self.overrides.iter().find(|(_, settings)| settings.priority.is_some()) {
+            return Err(invalid(
+                "settings",
+                format!(
+                    "a job has its priority before a worker meets it: for `{name}` write `#[job(priority = ..)]`, or start it \
+                     with `.priority(..)`"
+                ),
             ));
         }
         let default_poll = if self.client.has_notify_adapter() {

@@ -76,7 +76,7 @@ mod upkeep;
 mod user;
 mod workers;
 
-pub use builder::{TypeSettings, WorkerBuilder};
+pub use builder::WorkerBuilder;
 pub(crate) use contained::panic_message;
 pub use drain::{Drained, DrainedAttempt};
 pub use health::Health;

@@ -131,7 +131,7 @@ mod tests {
         let mut events = client.events();
         let worker = client
             .worker()
-            .process(|job: Attempt<Nothing>| async { job.finish(()) });
+            .process(|job: Attempt<Nothing>| async move { job.finish(()) });
         let context = Arc::new(worker.build().unwrap());
         let starts = Arc::new(AtomicU32::new(0));
         let service = Service::new("service", &starts, |starts| async move {

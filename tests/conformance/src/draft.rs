@@ -80,7 +80,7 @@ impl Draft {
     }
 
     #[must_use]
-    pub(crate) fn dedup(mut self, deduplication: impl Into<Deduplication>) -> Self {
+    pub(crate) fn deduplicate(mut self, deduplication: impl Into<Deduplication>) -> Self {
         self.deduplication = Some(deduplication.into());
         self
     }

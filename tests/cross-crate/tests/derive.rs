@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queuert::adapter::StateAdapter;
 use queuert::{
-    AwaitedBy, BlockerOf, BlockerSpec, ChainRef, ContinuationOf, Entry, GraphBlockers, JobDefaults, JobType, JobTypes,
+    AwaitedBy, BlockerOf, BlockerSpec, ChainRef, ContinuationOf, Entry, GraphBlockers, JobSettings, JobType, JobTypes,
     LeaseSettings, Many, One, OutputOf, Payload, RetryPolicy, Unblocked,
 };
 use queuert_cross_crate_tests_other::{Charge, ChargeOutput, Receipt};
@@ -103,12 +103,12 @@ fn names_are_the_variants_in_kebab_case_or_given() {
 }
 
 #[test]
-fn defaults_are_those_declared() {
+fn settings_are_those_declared() {
     let seconds = Duration::from_secs;
-    assert_eq!(Fetch::DEFAULTS, JobDefaults::new());
+    assert_eq!(Fetch::SETTINGS, JobSettings::new());
     assert_eq!(
-        SendHTTPRequest::DEFAULTS,
-        JobDefaults::new()
+        SendHTTPRequest::SETTINGS,
+        JobSettings::new()
             .retry(
                 RetryPolicy::new()
                     .max_attempts(5)
@@ -117,19 +117,19 @@ fn defaults_are_those_declared() {
                     .multiplier(3.0)
                     .jitter(0.5)
             )
-            .lease(LeaseSettings::of(seconds(30)).renew_every(seconds(5)))
+            .lease(LeaseSettings::new(seconds(30)).renew_every(seconds(5)))
             .timeout(seconds(86_400))
             .priority(-7)
     );
     assert_eq!(
-        Retry::DEFAULTS,
-        JobDefaults::new()
+        Retry::SETTINGS,
+        JobSettings::new()
             .retry(RetryPolicy::new().max_attempts(1))
-            .lease(LeaseSettings::of(seconds(90)))
+            .lease(LeaseSettings::new(seconds(90)))
     );
-    let all = Import::defaults();
+    let all = Import::settings();
     assert_eq!(all.len(), Import::NAMES.len());
-    assert_eq!(all[1], SendHTTPRequest::DEFAULTS);
+    assert_eq!(all[1], SendHTTPRequest::SETTINGS);
 }
 
 #[test]

@@ -202,7 +202,7 @@ chain!(
 #[test]
 fn enums_can_be_written_by_macros() {
     assert_eq!(Made::NAMES, ["open", "shut"]);
-    assert_eq!(Close::DEFAULTS.timeout, Some(std::time::Duration::from_secs(5)));
+    assert_eq!(Close::SETTINGS.timeout, Some(std::time::Duration::from_secs(5)));
     let output: Vec<Option<u8>> = Open::decode_output("shut", &Payload::from_text("[null]")).unwrap();
     assert_eq!(output, [None]);
     fn waits(chains: Vec<ChainRef<Open>>) {
@@ -296,7 +296,7 @@ mod constants {
 fn settings_may_be_constants() {
     use std::time::Duration;
 
-    let charge = constants::Charge::DEFAULTS;
+    let charge = constants::Charge::SETTINGS;
     let retry = charge.retry.unwrap();
     assert_eq!(
         (retry.max_attempts, retry.initial, retry.maximum),
@@ -308,11 +308,14 @@ fn settings_may_be_constants() {
         (lease.duration, lease.renew_every),
         (Duration::from_secs(90), Duration::from_secs(10))
     );
-    assert_eq!((charge.timeout, charge.priority), (Some(Duration::from_secs(90)), 12));
-    let refund = constants::Refund::DEFAULTS;
-    assert_eq!((refund.retry.unwrap().max_attempts, refund.priority), (14, -12));
+    assert_eq!(
+        (charge.timeout, charge.priority),
+        (Some(Duration::from_secs(90)), Some(12))
+    );
+    let refund = constants::Refund::SETTINGS;
+    assert_eq!((refund.retry.unwrap().max_attempts, refund.priority), (14, Some(-12)));
     assert_eq!(refund.lease.unwrap().duration, Duration::from_secs(90));
-    assert_eq!(constants::Payments::defaults(), [charge, refund]);
+    assert_eq!(constants::Payments::settings(), [charge, refund]);
 }
 
 /// What the user allows on the enum is allowed on what is generated beside it. Compiling is the test: warnings are denied.

@@ -31,8 +31,7 @@ pub enum Orders {
 
 /// Charges, and gives the order's number.
 pub async fn charge(job: Attempt<Charge>) -> JobResult {
-    let order = job.order;
-    job.finish(order)
+    job.finish(job.order)
 }
 
 /// Runs a sample: its statements may await, and fail with `?`.

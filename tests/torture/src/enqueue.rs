@@ -194,7 +194,7 @@ impl<S: Store> Enqueuer<S> {
             let id = self.intend()?;
             let client = self.client.clone();
             tasks.push(tokio::spawn(async move {
-                let started = client.start(Keyed { n }).dedup(format!("key-{n}")).id(id).await;
+                let started = client.start(Keyed { n }).deduplicate(format!("key-{n}")).id(id).await;
                 started.map(|started| started.id())
             }));
         }
@@ -347,7 +347,7 @@ impl Round {
             }
             Self::Spread { n } => all(&[client.start(Spread { n }).within(tx).await?]),
             Self::Keyed { n } => {
-                let start = client.start(Keyed { n }).dedup(format!("key-{n}"));
+                let start = client.start(Keyed { n }).deduplicate(format!("key-{n}"));
                 all(&[start.within(tx).await?])
             }
             Self::Staged { n } => {

@@ -104,7 +104,7 @@ async fn retry<S: Store>(enqueuer: &mut Enqueuer<S>, chain: ChainId) -> Result<(
 
 async fn delete<S: Store>(enqueuer: &mut Enqueuer<S>, chain: ChainId) -> Result<()> {
     enqueuer.log.note(format!("deleting {chain}"))?;
-    enqueuer.client.delete_chains([chain]).await?;
+    enqueuer.client.delete(chain).await?;
     enqueuer.log.note(format!("deleted {chain}"))?;
     Ok(())
 }

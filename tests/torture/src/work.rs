@@ -95,7 +95,7 @@ pub(crate) async fn work<S: Store>(orders: &Orders) -> Result<()> {
                 .max_attempts(1_000_000),
         )
         // Short, so that what a killed process ran goes on while others are being killed.
-        .lease(LeaseSettings::of(orders.lease))
+        .lease(LeaseSettings::new(orders.lease))
         .reap_interval(REAP)
         .poll_interval(orders.poll)
         .grace(Duration::from_secs(5))

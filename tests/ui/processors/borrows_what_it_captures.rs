@@ -20,9 +20,9 @@ enum Import {
 }
 
 fn work(client: &Client<MemoryState>, prefix: String) {
-    let _ = client.worker().process(|job: Attempt<Fetch>| async {
+    let _ = client.worker().process(|job: Attempt<Fetch>| {
         let body = format!("{prefix}{}", job.url);
-        job.continue_with(Store { body })
+        async move { job.continue_with(Store { body }) }
     });
 }
 

@@ -106,14 +106,15 @@ async fn pack(job: Attempt<Pack>) -> JobResult {
 
 async fn collect(job: Attempt<Collect>) -> JobResult {
     println!("  collect");
-    let shelf = Shelf(format!("B{}", job.order));
-    job.finish(shelf)
+    job.finish(Shelf(format!("B{}", job.order)))
 }
 
 async fn ship(job: Attempt<Ship>) -> JobResult {
     println!("  ship");
-    let order = job.order;
-    job.continue_with(Track { order, look: 1 })
+    job.continue_with(Track {
+        order: job.order,
+        look: 1,
+    })
 }
 
 async fn track(job: Attempt<Track>) -> JobResult {

@@ -69,7 +69,7 @@ async fn clean_up(job: Attempt<CleanUp>) -> JobResult {
     job.client()
         .start(next)
         .delay(pause)
-        .dedup(series)
+        .deduplicate(series)
         .within(&mut tx)
         .await?;
     tx.finish(()).await
@@ -94,7 +94,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..8 {
         let client = client.clone();
         // Without a scope, a key counts while its chain is open, with all its jobs.
-        clicks.spawn(async move { client.start(Sync).dedup("customer-7").await });
+        clicks.spawn(async move { client.start(Sync).deduplicate("customer-7").await });
     }
     let chains = clicks.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;
     let started = chains.iter().filter(|chain| !chain.deduplicated()).count();
@@ -103,32 +103,36 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(client.wait(chain).await?, "synced");
     }
     println!("  8 clicks at once started {started} chain, and all have its output: synced");
-    let known = client.start(Sync).dedup("customer-7").await?.deduplicated();
+    let known = client.start(Sync).deduplicate("customer-7").await?.deduplicated();
     println!("  once it has ended, the key is free: deduplicated = {known}");
 
     println!("For ever, as an idempotency key:");
     let once = || Deduplication::forever("request-1");
-    let first = client.start(Invoice).dedup(once()).await?;
+    let first = client.start(Invoice).deduplicate(once()).await?;
     println!("  the first request: invoice {}", client.wait(&first).await?);
-    let again = client.start(Invoice).dedup(once()).await?;
+    let again = client.start(Invoice).deduplicate(once()).await?;
     let (number, known) = (client.wait(&again).await?, again.deduplicated());
     println!("  the same request again: invoice {number}, deduplicated = {known}");
 
     println!("At most once in a while:");
     let hourly = || Deduplication::within("digest-of-ada", HOUR);
-    let first = client.start(Digest).dedup(hourly()).await?;
+    let first = client.start(Digest).deduplicate(hourly()).await?;
     client.wait(&first).await?;
     println!("  the first digest: deduplicated = {}", first.deduplicated());
-    let known = client.start(Digest).dedup(hourly()).await?.deduplicated();
+    let known = client.start(Digest).deduplicate(hourly()).await?.deduplicated();
     println!("  another one within the hour: deduplicated = {known}");
 
     println!("A chain that starts its own successor:");
-    client.start(CleanUp { run: 1 }).dedup("clean-up").await?;
+    client.start(CleanUp { run: 1 }).deduplicate("clean-up").await?;
     // An example has to end, so it looks until three runs are done; a service would just go on.
     while client.list_chains().starting_with::<CleanUp>().await?.items.len() < 4 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let known = client.start(CleanUp { run: 1 }).dedup("clean-up").await?.deduplicated();
+    let known = client
+        .start(CleanUp { run: 1 })
+        .deduplicate("clean-up")
+        .await?
+        .deduplicated();
     println!("  starting a second such series: deduplicated = {known}");
     workers.stop().await;
     Ok(())

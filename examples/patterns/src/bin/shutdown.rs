@@ -115,8 +115,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .execute(&mut *tx)
         .await?;
     let once = || Deduplication::forever("example");
-    let sending = client.start(Mail).dedup(once()).within(&mut tx).await?;
-    let exporting = client.start(Export { rows: 60 }).dedup(once()).within(&mut tx).await?;
+    let sending = client.start(Mail).deduplicate(once()).within(&mut tx).await?;
+    let exporting = client
+        .start(Export { rows: 60 })
+        .deduplicate(once())
+        .within(&mut tx)
+        .await?;
     tx.commit().await?;
 
     let workers = client

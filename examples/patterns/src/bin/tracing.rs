@@ -136,7 +136,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let workers = client
         .worker()
         .process(resize)
-        .process(|job: Attempt<Publish>| async { job.finish(()) })
+        .process(|job: Attempt<Publish>| async move { job.finish(()) })
         .middleware(TraceAttempts)
         .start()
         .await?;

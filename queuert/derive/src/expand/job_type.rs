@@ -7,7 +7,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Index, Type};
 
-use super::{Expansion, defaults, placed};
+use super::{Expansion, placed, settings};
 use crate::attribute::{Blockers, Output};
 use crate::naming::type_text;
 use crate::parse::Variant;
@@ -16,18 +16,18 @@ impl Expansion<'_> {
     pub(super) fn job_type(&self, index: usize, variant: &Variant, input: &Type) -> TokenStream {
         let queuert = self.queuert;
         let name = &variant.name.value;
-        let defaults = defaults::defaults(queuert, &variant.settings);
+        let settings = settings::settings(queuert, &variant.settings);
         let blockers = self.blocker_spec(&variant.settings.blockers);
         let body = quote! {
             type Blockers = #blockers;
             const NAME: &'static str = #name;
-            const DEFAULTS: #queuert::JobDefaults = #defaults;
+            const SETTINGS: #queuert::JobSettings = #settings;
         };
         let mut code = self.implement(input.span(), quote!(#queuert::JobType for #input), body);
         if variant.settings.has_expressions() {
             let place = variant.ident.span();
             let check = placed(
-                &quote!(#queuert::__private::check_defaults(<#input as #queuert::JobType>::DEFAULTS)),
+                &quote!(#queuert::__private::check_settings(<#input as #queuert::JobType>::SETTINGS)),
                 place,
             );
             code.extend(quote_spanned!(place=> const _: () = #check;));

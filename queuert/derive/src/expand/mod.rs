@@ -4,8 +4,8 @@
 //! `__`, since a binding that is named like a constant or a unit struct would be a pattern that compares.
 
 mod chain_output;
-mod defaults;
 mod job_type;
+mod settings;
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
@@ -180,10 +180,10 @@ impl Expansion<'_> {
             let name = &variant.name.value;
             quote!(#name,)
         });
-        // Not `<Input as JobType>::DEFAULTS`: an input that cannot be stored would be reported again here.
-        let defaults = self.each(|_, variant, _| {
-            let defaults = defaults::defaults(queuert, &variant.settings);
-            quote!(#defaults,)
+        // Not `<Input as JobType>::SETTINGS`: an input that cannot be stored would be reported again here.
+        let settings = self.each(|_, variant, _| {
+            let settings = settings::settings(queuert, &variant.settings);
+            quote!(#settings,)
         });
         let nodes = self.each(|index, variant, input| self.graph_node(index, variant, input));
         let attempts = self.each(|_, variant, input| {
@@ -212,8 +212,8 @@ impl Expansion<'_> {
                     }
                 }
 
-                fn defaults() -> ::std::vec::Vec<#queuert::JobDefaults> {
-                    ::std::vec![#defaults]
+                fn settings() -> ::std::vec::Vec<#queuert::JobSettings> {
+                    ::std::vec![#settings]
                 }
         };
         self.implement(ident.span(), quote!(#queuert::JobTypes for #ident), body)

@@ -313,7 +313,7 @@ mod tests {
         client.start_many([Nothing, Nothing, Nothing, Nothing]).await.unwrap();
         let worker = client
             .worker()
-            .process(|job: Attempt<Nothing>| async { job.finish(()) });
+            .process(|job: Attempt<Nothing>| async move { job.finish(()) });
         let dispatch = Dispatch::new(worker.build().unwrap());
         let (attempts, in_flight) = (&dispatch.attempts, &dispatch.attempts.in_flight);
         let fence = client.entropy().fence();

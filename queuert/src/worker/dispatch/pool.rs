@@ -229,7 +229,9 @@ mod tests {
     async fn jobs_that_wait_in_a_queue_do_not_keep_the_workers_alive() {
         let client = Client::new(MemoryState::new());
         client.start_many([Do::Nothing, Do::Nothing]).await.unwrap();
-        let worker = client.worker().process(|job: Attempt<Do>| async { job.finish(()) });
+        let worker = client
+            .worker()
+            .process(|job: Attempt<Do>| async move { job.finish(()) });
         let dispatch = Dispatch::new(worker.build().unwrap());
         let attempts = &dispatch.attempts;
         let fence = client.entropy().fence();

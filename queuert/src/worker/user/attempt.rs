@@ -80,6 +80,9 @@ impl<S: StateAdapter> fmt::Debug for RawAttempt<S> {
 /// End it with [`finish`](Self::finish), [`continue_with`](Self::continue_with) or [`snooze`](Self::snooze), or fail
 /// with `?`. A processor that writes to the database opens a transaction with [`begin`](Self::begin) and ends that.
 ///
+/// These calls borrow the attempt, so that their arguments may read it: `job.finish(Receipt { order: job.order })`. Each makes
+/// a [`Completion`], which the worker writes only if the processor returns it; an attempt cannot end twice.
+///
 /// Adapter crates export an alias with their state type filled in, such as [`memory::Attempt`](crate::memory::Attempt).
 pub struct Attempt<J: JobType, S: StateAdapter> {
     input: J,
@@ -164,7 +167,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     /// # Errors
     ///
     /// When the output cannot be written as JSON: a fatal one, as no retry would help.
-    pub fn finish<O: OutputOf<J>>(self, output: O) -> JobResult<S> {
+    pub fn finish<O: OutputOf<J>>(&self, output: O) -> JobResult<S> {
         let output = encode_output::<J, O>(&output)?;
         let how = How::Grouped(Outcome::Finish { output }, None);
         Ok(Completion::new(&self.shared, CompletionKind::Finish, how))
@@ -175,7 +178,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     /// # Errors
     ///
     /// When the input cannot be written as JSON, or a setting of the step is refused.
-    pub fn continue_with<N>(self, next: N) -> JobResult<S>
+    pub fn continue_with<N>(&self, next: N) -> JobResult<S>
     where
         N: IntoStep,
         N::Job: ContinuationOf<J>,
@@ -192,7 +195,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     /// # Errors
     ///
     /// Never; the result fits the processor's.
-    pub fn snooze(self, delay: Duration) -> JobResult<S> {
+    pub fn snooze(&self, delay: Duration) -> JobResult<S> {
         self.snooze_for(Schedule::After(delay.max(SHORTEST_SNOOZE)))
     }
 
@@ -203,7 +206,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     /// # Errors
     ///
     /// Never; the result fits the processor's.
-    pub fn snooze_until(self, time: impl Into<Timestamp>) -> JobResult<S> {
+    pub fn snooze_until(&self, time: impl Into<Timestamp>) -> JobResult<S> {
         let time = time.into();
         let schedule = if time < self.shared.now().saturating_add(SHORTEST_SNOOZE) {
             Schedule::After(SHORTEST_SNOOZE)
@@ -213,7 +216,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
         self.snooze_for(schedule)
     }
 
-    fn snooze_for(self, schedule: Schedule) -> JobResult<S> {
+    fn snooze_for(&self, schedule: Schedule) -> JobResult<S> {
         let how = How::Grouped(Outcome::Snooze { schedule }, None);
         Ok(Completion::new(&self.shared, CompletionKind::Snooze, how))
     }
@@ -314,8 +317,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
 }
 
 impl<J: JobType, S: StateAdapter> Deref for Attempt<J, S> {
-    // The compiler shows this line when a processor reads the job in the call that ends the attempt.
-    type Target = J; // read it before the call that ends the attempt: `let x = job.x; job.finish(x)`
+    type Target = J;
 
     fn deref(&self) -> &J {
         &self.input

@@ -175,7 +175,6 @@ impl<J: JobType, S: StateAdapter> TransactionScope<S> for AttemptTransaction<J, 
         self.transaction.catch_up().await
     }
 
-    #[expect(private_interfaces, reason = "sealed: only this crate can name the result")]
     fn scope(&mut self) -> Result<Scope<'_, S>, Error> {
         self.transaction.scope()
     }

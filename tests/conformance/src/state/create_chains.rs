@@ -32,7 +32,7 @@ pub async fn a_created_job_reads_back_as_it_was_written<F: StateFixture>(fixture
         .priority(-7)
         .max_attempts(3)
         .trace("00-aa-bb-01")
-        .dedup("key");
+        .deduplicate("key");
     let chain = bench.start_as(mail).await;
     let job = bench.job(chain.first_job()).await;
     assert_eq!(job.type_name.as_str(), "mail");

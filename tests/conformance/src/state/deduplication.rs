@@ -11,7 +11,7 @@ use crate::fixture::StateFixture;
 
 async fn start_keyed<F: StateFixture>(bench: &Bench<F>, deduplication: Deduplication) -> CreatedChain {
     bench
-        .create_one(draft("mail").dedup(deduplication))
+        .create_one(draft("mail").deduplicate(deduplication))
         .await
         .expect("no refusal")
 }
@@ -36,8 +36,8 @@ fn open(key: &str) -> Deduplication {
 /// A key that is taken gives the chain that has it; another key starts a chain. (S7)
 pub async fn a_taken_key_gives_the_chain_that_has_it<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    let chain = bench.start_as(draft("mail").input("1").dedup("key")).await;
-    let again = draft("mail").input("2").dedup("key");
+    let chain = bench.start_as(draft("mail").input("1").deduplicate("key")).await;
+    let again = draft("mail").input("2").deduplicate("key");
     let unused = again.chain_id();
     let created = bench.create_one(again).await.expect("no refusal");
     let expected = CreatedChain {
@@ -55,8 +55,8 @@ pub async fn a_taken_key_gives_the_chain_that_has_it<F: StateFixture>(fixture: F
 /// A key belongs to a type: another type may have the same.
 pub async fn a_key_belongs_to_a_type<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    bench.start_as(draft("mail").dedup("key")).await;
-    bench.start_as(draft("other").dedup("key")).await;
+    bench.start_as(draft("mail").deduplicate("key")).await;
+    bench.start_as(draft("other").deduplicate("key")).await;
 }
 
 /// Keys are told apart byte for byte, up to the longest that is accepted.
@@ -99,7 +99,7 @@ pub async fn while_open_covers_open_chains_only<F: StateFixture>(fixture: F) {
     assert!(third != fourth);
     let blocker = bench.start("blocker").await;
     let blocked = bench
-        .start_as(draft("mail").blocked_by(&[blocker]).dedup("blocked"))
+        .start_as(draft("mail").blocked_by(&[blocker]).deduplicate("blocked"))
         .await;
     let found = start_keyed(&bench, open("blocked")).await;
     assert_eq!((found.id, found.status), (blocked, JobStatus::Blocked));
@@ -222,9 +222,9 @@ pub async fn a_chain_that_was_left_out_counts_for_others<F: StateFixture>(fixtur
 /// An earlier chain of the same call can be left out too.
 pub async fn an_earlier_chain_of_the_call_can_be_left_out<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    let first = draft("mail").dedup("key");
-    let beside = draft("mail").dedup(open("key").except_ids([first.chain_id()]));
-    let third = draft("mail").dedup("key");
+    let first = draft("mail").deduplicate("key");
+    let beside = draft("mail").deduplicate(open("key").except_ids([first.chain_id()]));
+    let third = draft("mail").deduplicate("key");
     let ids = [first.chain_id(), beside.chain_id()];
     let batch = [first.chain(), beside.chain(), third.chain()];
     let created = bench.create(&batch).await.expect("no refusal");
@@ -238,12 +238,12 @@ pub async fn a_savepoint_gives_keys_back<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
     let mut transaction = bench.begin().await;
     transaction.savepoint(1).await;
-    transaction.start_as(draft("mail").dedup("key")).await;
+    transaction.start_as(draft("mail").deduplicate("key")).await;
     transaction.rollback_to_savepoint(1).await;
-    let kept = transaction.start_as(draft("mail").dedup("key")).await;
+    let kept = transaction.start_as(draft("mail").deduplicate("key")).await;
     transaction.savepoint(1).await;
     transaction.complete_outside(kept, "1").await;
-    transaction.start_as(draft("mail").dedup("key")).await;
+    transaction.start_as(draft("mail").deduplicate("key")).await;
     transaction.rollback_to_savepoint(1).await;
     transaction.commit().await;
     assert_found(&bench, open("key"), kept).await;
@@ -253,9 +253,9 @@ pub async fn a_savepoint_gives_keys_back<F: StateFixture>(fixture: F) {
 /// An earlier chain of the same call counts as existing. (S18)
 pub async fn an_earlier_chain_of_the_call_counts<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    let existing = bench.start_as(draft("mail").dedup("old")).await;
+    let existing = bench.start_as(draft("mail").deduplicate("old")).await;
     let batch: Vec<_> = ["old", "new", "new", "old", "else"]
-        .map(|key| draft("mail").dedup(key).chain())
+        .map(|key| draft("mail").deduplicate(key).chain())
         .to_vec();
     let ids: Vec<_> = batch.iter().map(|chain| chain.job.id.as_chain()).collect();
     let created = bench.create(&batch).await.expect("no refusal");
@@ -275,7 +275,7 @@ pub async fn an_earlier_chain_of_the_call_counts<F: StateFixture>(fixture: F) {
 pub async fn keys_of_a_large_call_count_in_every_scope<F: StateFixture>(fixture: F) {
     const KEYS: usize = 700;
     let bench = Bench::new(fixture).await;
-    let existing = bench.start_as(draft("mail").dedup("key-3")).await;
+    let existing = bench.start_as(draft("mail").deduplicate("key-3")).await;
     let scoped = |number: usize| {
         let key = format!("key-{}", number % KEYS);
         match number % 3 {
@@ -285,7 +285,7 @@ pub async fn keys_of_a_large_call_count_in_every_scope<F: StateFixture>(fixture:
         }
     };
     let batch: Vec<_> = (0..KEYS * 3)
-        .map(|number| draft("mail").dedup(scoped(number)).chain())
+        .map(|number| draft("mail").deduplicate(scoped(number)).chain())
         .collect();
     let ids: Vec<_> = batch.iter().map(|chain| chain.job.id.as_chain()).collect();
     let expected: Vec<_> = (0..batch.len())
@@ -318,7 +318,7 @@ pub async fn a_matching_key_wins_over_a_supplied_id<F: StateFixture>(fixture: F)
     let chain = assert_new(&bench, open("key")).await;
     let other = bench.start("mail").await;
     for id in [chain, other] {
-        let again = draft("mail").with_id(id.first_job()).dedup("key");
+        let again = draft("mail").with_id(id.first_job()).deduplicate("key");
         let created = bench.create_one(again).await.expect("the key wins");
         assert_eq!((created.id, created.deduplicated), (chain, true));
     }
@@ -328,7 +328,7 @@ pub async fn a_matching_key_wins_over_a_supplied_id<F: StateFixture>(fixture: F)
 pub async fn a_rolled_back_start_holds_no_key<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
     let mut transaction = bench.begin().await;
-    transaction.start_as(draft("mail").dedup("key")).await;
+    transaction.start_as(draft("mail").deduplicate("key")).await;
     transaction.rollback().await;
     assert_new(&bench, open("key")).await;
 }
@@ -340,7 +340,7 @@ pub async fn a_key_can_be_passed_on_within_a_transaction<F: StateFixture>(fixtur
     for commit in [false, true] {
         let mut transaction = bench.begin().await;
         transaction.complete_outside(chain, "1").await;
-        let next = transaction.start_as(draft("mail").dedup("key")).await;
+        let next = transaction.start_as(draft("mail").deduplicate("key")).await;
         match commit {
             true => transaction.commit().await,
             false => transaction.rollback().await,
@@ -356,7 +356,7 @@ pub async fn a_second_starter_waits_for_the_first<F: StateFixture>(fixture: F) {
     for (key, end) in [("a", End::Commit), ("b", End::Rollback)] {
         for deduplication in [open(key), Deduplication::forever(format!("{key}-forever"))] {
             let mut first = bench.begin().await;
-            let chain = first.start_as(draft("mail").dedup(deduplication.clone())).await;
+            let chain = first.start_as(draft("mail").deduplicate(deduplication.clone())).await;
             let mut second = pin!(start_keyed(&bench, deduplication));
             let created = bench.overlap_waiting(first, end, second.as_mut()).await;
             assert_eq!(created.deduplicated, end == End::Commit);
@@ -409,7 +409,7 @@ pub async fn a_retry_and_a_start_at_once_leave_one_open_chain<F: StateFixture>(f
     let stopped = [assert_new(&bench, open("key")).await];
     bench.cancel(&stopped).await.expect("the chain is open");
     let mut first = bench.begin().await;
-    first.start_as(draft("mail").dedup("key")).await;
+    first.start_as(draft("mail").deduplicate("key")).await;
     let mut retrying = pin!(bench.retry(&stopped));
     let retried = bench.overlap_waiting(first, End::Commit, retrying.as_mut()).await;
     assert!(

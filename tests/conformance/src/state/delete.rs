@@ -85,9 +85,9 @@ pub async fn a_chain_in_any_status_can_be_deleted<F: StateFixture>(fixture: F) {
 /// A deleted chain gives its id and its key back.
 pub async fn a_deleted_chain_gives_its_id_and_key_back<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    let chain = bench.start_as(draft("mail").dedup("key")).await;
+    let chain = bench.start_as(draft("mail").deduplicate("key")).await;
     bench.delete(&[chain]).await.expect("nothing depends on it");
-    let again = draft("mail").with_id(chain.first_job()).input("2").dedup("key");
+    let again = draft("mail").with_id(chain.first_job()).input("2").deduplicate("key");
     assert_eq!(bench.start_as(again).await, chain);
     assert_eq!(bench.chain(chain).await.input.as_str(), "2");
 }
@@ -257,7 +257,9 @@ pub async fn a_cascade_is_refused_when_others_need_a_blocker<F: StateFixture>(fi
 pub async fn a_rolled_back_deletion_never_was<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
     let blocker = bench.start_completed("blocker", "1").await;
-    let chain = bench.start_as(draft("mail").blocked_by(&[blocker]).dedup("key")).await;
+    let chain = bench
+        .start_as(draft("mail").blocked_by(&[blocker]).deduplicate("key"))
+        .await;
     let before = (bench.job(chain.first_job()).await, bench.chain(chain).await);
     let mut open = bench.begin().await;
     assert_eq!(
@@ -272,7 +274,7 @@ pub async fn a_rolled_back_deletion_never_was<F: StateFixture>(fixture: F) {
     assert_eq!((bench.job(chain.first_job()).await, bench.chain(chain).await), before);
     assert!(
         bench
-            .create_one(draft("mail").dedup("key"))
+            .create_one(draft("mail").deduplicate("key"))
             .await
             .expect("no refusal")
             .deduplicated

@@ -28,7 +28,9 @@ pub async fn an_empty_store_lists_no_chains<F: StateFixture>(fixture: F) {
 /// Chains are listed as they are read one by one. (S93)
 pub async fn listed_chains_are_whole<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    let chain = bench.start_as(draft("first").input("1").trace("t").dedup("k")).await;
+    let chain = bench
+        .start_as(draft("first").input("1").trace("t").deduplicate("k"))
+        .await;
     bench.continue_with(&bench.attempt("first").await, "second").await;
     assert_eq!(bench.list_chains(&query()).await, [bench.chain(chain).await]);
     bench.finish(&bench.attempt("second").await).await;

@@ -28,7 +28,9 @@ pub async fn an_empty_store_lists_no_jobs<F: StateFixture>(fixture: F) {
 /// All jobs of all chains are listed, as they are read one by one. (S104)
 pub async fn listed_jobs_are_whole<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    let chain = bench.start_as(draft("first").input("1").trace("t").dedup("k")).await;
+    let chain = bench
+        .start_as(draft("first").input("1").trace("t").deduplicate("k"))
+        .await;
     let attempt = bench.attempt("first").await;
     bench.elapse(TICK).await;
     let next = bench.continue_with(&attempt, "second").await;

@@ -30,7 +30,7 @@ pub async fn upkeep_changes_no_chain<F: StateFixture>(fixture: F) {
     let later = bench.start_as(draft("mail").after(LONG)).await;
     let blocked = bench.start_blocked("mail", &[later]).await;
     let unblocked = bench.start_blocked("mail", &[completed]).await;
-    let cancelled = bench.start_as(draft("mail").dedup("k")).await;
+    let cancelled = bench.start_as(draft("mail").deduplicate("k")).await;
     bench.cancel(&[cancelled]).await.expect("it is open");
     let all = [completed, dead, running, later, blocked, unblocked, cancelled];
     let before = bench.chains(&all).await;

@@ -156,9 +156,9 @@ pub async fn only_stopped_chains_can_be_retried<F: StateFixture>(fixture: F) {
 /// A chain cannot be retried while another open chain has its key; once that one ended it can. (I7)
 pub async fn a_chain_whose_key_is_taken_cannot_be_retried<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    let first = bench.start_as(draft("mail").dedup("key")).await;
+    let first = bench.start_as(draft("mail").deduplicate("key")).await;
     bench.cancel(&[first]).await.expect("the chain is open");
-    let second = bench.start_as(draft("mail").dedup("key")).await;
+    let second = bench.start_as(draft("mail").deduplicate("key")).await;
     let refused = bench.retry(&[first]).await;
     assert_eq!(
         refused,
@@ -170,7 +170,10 @@ pub async fn a_chain_whose_key_is_taken_cannot_be_retried<F: StateFixture>(fixtu
     assert_eq!(bench.status(first).await, JobStatus::Cancelled);
     bench.complete_outside(second, "1").await;
     bench.retry(&[first]).await.expect("the key is free");
-    let third = bench.create_one(draft("mail").dedup("key")).await.expect("no refusal");
+    let third = bench
+        .create_one(draft("mail").deduplicate("key"))
+        .await
+        .expect("no refusal");
     assert_eq!(
         (third.id, third.deduplicated),
         (first, true),
@@ -181,9 +184,9 @@ pub async fn a_chain_whose_key_is_taken_cannot_be_retried<F: StateFixture>(fixtu
 /// Two stopped chains with one key cannot both be retried by one call. (I7)
 pub async fn two_chains_with_one_key_cannot_both_be_retried<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
-    let first = bench.start_as(draft("mail").dedup("key")).await;
+    let first = bench.start_as(draft("mail").deduplicate("key")).await;
     bench.cancel(&[first]).await.expect("the chain is open");
-    let second = bench.start_as(draft("mail").dedup("key")).await;
+    let second = bench.start_as(draft("mail").deduplicate("key")).await;
     bench.cancel(&[second]).await.expect("the chain is open");
     let refused = bench.retry(&[first, second]).await;
     assert!(matches!(refused, Err(Refusal::KeyTaken { .. })), "{refused:?}");

@@ -98,7 +98,9 @@ pub async fn a_rollback_undoes_released_savepoints<F: StateFixture>(fixture: F) 
 pub async fn going_back_undoes_settlements<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
     let blocker = bench.start("blocker").await;
-    let dependant = bench.start_as(draft("mail").blocked_by(&[blocker]).dedup("key")).await;
+    let dependant = bench
+        .start_as(draft("mail").blocked_by(&[blocker]).deduplicate("key"))
+        .await;
     let attempt = bench.attempt("blocker").await;
     let mut open = bench.begin().await;
     open.savepoint(1).await;
@@ -113,7 +115,7 @@ pub async fn going_back_undoes_settlements<F: StateFixture>(fixture: F) {
     assert_eq!(bench.status(dependant).await, JobStatus::Pending);
     assert!(
         bench
-            .create_one(draft("mail").dedup("key"))
+            .create_one(draft("mail").deduplicate("key"))
             .await
             .expect("no refusal")
             .deduplicated
@@ -125,9 +127,9 @@ pub async fn going_back_frees_keys<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
     let mut open = bench.begin().await;
     open.savepoint(1).await;
-    open.start_as(draft("mail").dedup("key")).await;
+    open.start_as(draft("mail").deduplicate("key")).await;
     open.rollback_to_savepoint(1).await;
-    let chain = open.start_as(draft("mail").dedup("key")).await;
+    let chain = open.start_as(draft("mail").deduplicate("key")).await;
     open.commit().await;
     assert!(bench.exists(chain).await);
 }

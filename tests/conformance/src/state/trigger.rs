@@ -26,7 +26,14 @@ pub async fn a_triggered_job_is_due_now<F: StateFixture>(fixture: F) {
 pub async fn a_trigger_changes_nothing_else<F: StateFixture>(fixture: F) {
     let bench = Bench::new(fixture).await;
     let chain = bench
-        .start_as(draft("mail").after(LONG).input("1").priority(4).trace("t").dedup("k"))
+        .start_as(
+            draft("mail")
+                .after(LONG)
+                .input("1")
+                .priority(4)
+                .trace("t")
+                .deduplicate("k"),
+        )
         .await;
     let mut expected = bench.job(chain.first_job()).await;
     let triggered = bench

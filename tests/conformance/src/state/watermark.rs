@@ -61,7 +61,7 @@ async fn start_in_every_way<F: StateFixture>(bench: &Bench<F>, open: &mut Open<F
     bench.elapse(TICK).await;
     let keyed = draft("mail");
     let key = keyed.id().to_string();
-    let keyed = open.start_as(keyed.dedup(key)).await;
+    let keyed = open.start_as(keyed.deduplicate(key)).await;
     bench.elapse(TICK).await;
     let blocked = open.start_blocked("mail", &[first]).await;
     [first, keyed, blocked].map(|chain| chain.first_job()).to_vec()

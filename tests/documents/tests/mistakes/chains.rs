@@ -137,7 +137,7 @@ async fn a_float_is_no_number() {
 
 #[tokio::test]
 async fn the_key_is_empty() {
-    let error = client().start(fetch()).dedup("").await.unwrap_err();
+    let error = client().start(fetch()).deduplicate("").await.unwrap_err();
     assert_quoted("the_key_is_empty", &error.to_string());
 }
 
@@ -166,10 +166,7 @@ mod after_the_deploy {
     }
 
     pub(super) async fn run(client: &Client) -> queuert::Drained {
-        let process = |job: queuert::Attempt<Fetch, MemoryState>| async move {
-            let depth = job.depth;
-            job.finish(depth)
-        };
+        let process = |job: queuert::Attempt<Fetch, MemoryState>| async move { job.finish(job.depth) };
         client.worker().process(process).drain().await.unwrap()
     }
 }

@@ -161,7 +161,7 @@ async fn two_processors_for_one_type() {
 #[tokio::test]
 async fn the_lease_ends_before_it_is_renewed() {
     let process = |job: Attempt<Charge>| async move { job.finish(()) };
-    let lease = LeaseSettings::of(Duration::from_secs(5)).renew_every(Duration::from_secs(10));
+    let lease = LeaseSettings::new(Duration::from_secs(5)).renew_every(Duration::from_secs(10));
     let error = client()
         .worker()
         .process(process)

@@ -33,10 +33,7 @@ fn a_listener_survives_whatever_is_said() {
         let listening = Client::builder(state.clone()).notify(notify()).build();
         let workers = listening
             .worker()
-            .process(|job: Attempt<Task, PostgresState>| async move {
-                let n = job.n;
-                job.finish(n)
-            })
+            .process(|job: Attempt<Task, PostgresState>| async move { job.finish(job.n) })
             .poll_interval(Duration::from_secs(600))
             .start()
             .await

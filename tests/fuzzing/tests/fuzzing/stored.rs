@@ -45,10 +45,9 @@ async fn input<S: StateAdapter + Clone>(state: &S, text: &str) {
 
     let client = Client::new(state.clone());
     let good = client.start(Task { n: 7 }).await.expect("the chain starts");
-    let worker = client.worker().process(|job: Attempt<Task, S>| async move {
-        let n = job.n;
-        job.finish(n)
-    });
+    let worker = client
+        .worker()
+        .process(|job: Attempt<Task, S>| async move { job.finish(job.n) });
     let drained = worker.drain().await.expect("well");
     let outcome = |id| {
         let ran = drained.attempts.iter().find(|ran| ran.attempt.job.id == id);

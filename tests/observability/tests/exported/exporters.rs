@@ -30,10 +30,7 @@ async fn run(endpoint: &str, meanwhile: impl Future<Output = ()>) {
     let workers = client
         .worker()
         .concurrency(10)
-        .process(|job: Attempt<Count>| async move {
-            let number = job.number;
-            job.finish(number)
-        })
+        .process(|job: Attempt<Count>| async move { job.finish(job.number) })
         .start()
         .await
         .expect("the worker starts");

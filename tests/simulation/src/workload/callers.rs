@@ -71,7 +71,7 @@ async fn start(client: &SimulatedClient, world: &World) -> Result<(), Error> {
         }
         2..=3 => {
             let step = settings(world, Step::new(draw(world, scripts::leaf)));
-            client.start(step.dedup(key(world))).await?.id()
+            client.start(step.deduplicate(key(world))).await?.id()
         }
         4..=6 => {
             let step = settings(world, Step::new(draw(world, scripts::walk)));
@@ -82,7 +82,7 @@ async fn start(client: &SimulatedClient, world: &World) -> Result<(), Error> {
         10 => {
             let heir: Heir = draw(world, scripts::heir);
             let key = heir.key.clone();
-            client.start(heir).dedup(key).await?.id()
+            client.start(heir).deduplicate(key).await?.id()
         }
         _ => {
             let value = world.draw(|rng| rng.u64(..10));
@@ -335,8 +335,8 @@ async fn on_chain(client: &SimulatedClient, world: &World, change: Change) -> Re
             world.linger().await;
             tx.commit().await
         }
-        (Change::Delete, true) => client.delete_chains([chain]).await.map(drop),
-        (Change::Delete, false) => client.delete_chains([chain]).cascade().await.map(drop),
+        (Change::Delete, true) => client.delete(chain).await.map(drop),
+        (Change::Delete, false) => client.delete(chain).cascade().await.map(drop),
         (Change::Trigger, _) => match job {
             Some(job) => client.trigger(job).await.map(drop),
             None => Ok(()),

@@ -70,7 +70,7 @@ pub async fn start_workers(client: &SimulatedClient, world: &World) -> Result<Wo
         .concurrency(concurrency)
         .poll_interval(poll)
         .grace(grace)
-        .lease(LeaseSettings::of(lease))
+        .lease(LeaseSettings::new(lease))
         .retry(RETRY)
         .timeout(TIMEOUT);
     if drop_on_abort {

@@ -193,7 +193,7 @@ fn children(job: &Job<Turn>) -> Vec<Step<Leaf>> {
             script: Script::default(),
         });
         match &job.key {
-            Some(key) => step.dedup(Deduplication::while_open(format!("{key}-{}", number % 2))),
+            Some(key) => step.deduplicate(Deduplication::while_open(format!("{key}-{}", number % 2))),
             None => step,
         }
     };
@@ -333,7 +333,7 @@ async fn run_heir(job: Job<Heir>, world: World) -> Outcome {
         script: Script::default(),
     };
     let key = Deduplication::while_open(job.key.clone()).except(own);
-    job.client().start(next).dedup(key).within(&mut tx).await?;
+    job.client().start(next).deduplicate(key).within(&mut tx).await?;
     world.linger().await;
     visit(&mut tx, job.id()).await?;
     tx.finish(generation).await

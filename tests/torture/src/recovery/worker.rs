@@ -135,7 +135,7 @@ async fn run<S: StateAdapter>(state: S, notify: Option<impl NotifyAdapter>, role
                 job.finish(ended)
             }
         })
-        .lease(LeaseSettings::of(if role == Role::Writes {
+        .lease(LeaseSettings::new(if role == Role::Writes {
             SHORT_LEASE
         } else {
             LEASE

@@ -84,6 +84,6 @@ pub async fn a_request_announces_what_is_there<F: PairFixture>(fixture: F) {
     assert_eq!(curious.found(), [[JobStatus::Cancelled]]);
     client.retry(&started).await.expect("it can be retried");
     assert_eq!(curious.found(), [[JobStatus::Pending]]);
-    client.delete_chains([&started]).await.expect("it can be deleted");
+    client.delete(&started).await.expect("it can be deleted");
     assert_eq!(curious.found(), [[] as [JobStatus; 0]]);
 }

@@ -135,7 +135,7 @@ pub async fn unknown_types_are_left_alone<F: PairFixture>(fixture: F) {
     client.trigger(job).await.expect("it can be triggered");
     client.cancel(job.as_chain()).await.expect("it can be cancelled");
     client.retry(job.as_chain()).await.expect("it can be retried");
-    client.delete_chains([job.as_chain()]).await.expect("it can be deleted");
+    client.delete(job.as_chain()).await.expect("it can be deleted");
     assert_eq!(chain_count(&client).await, 0);
 }
 
@@ -170,6 +170,6 @@ pub async fn asking_for_nothing_changes_nothing<F: PairFixture>(fixture: F) {
     assert_error!(client.retry(nobody).await, Error::ChainNotFound(_));
     assert_error!(client.trigger(nobody.first_job()).await, Error::JobNotFound(_));
     assert_error!(client.get_blockers(nobody.first_job()).await, Error::JobNotFound(_));
-    assert!(client.delete_chains([nobody]).await.expect("it is skipped").is_empty());
+    assert!(client.delete(nobody).await.expect("it is skipped").is_empty());
     assert_eq!(chain_count(&client).await, 0);
 }

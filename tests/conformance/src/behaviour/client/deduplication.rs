@@ -14,9 +14,17 @@ const WINDOW: Duration = Duration::from_millis(1_200);
 /// A key gives one chain, to whoever asks; another key gives another chain. (D1, SC2)
 pub async fn one_key_is_one_chain<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let first = client.start(greet("Ada")).dedup("key").await.expect("it starts");
-    let again = client.start(greet("Eve")).dedup("key").await.expect("it is answered");
-    let other = client.start(greet("Grace")).dedup("other").await.expect("it starts");
+    let first = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
+    let again = client
+        .start(greet("Eve"))
+        .deduplicate("key")
+        .await
+        .expect("it is answered");
+    let other = client
+        .start(greet("Grace"))
+        .deduplicate("other")
+        .await
+        .expect("it starts");
     assert!(!first.deduplicated() && again.deduplicated() && !other.deduplicated());
     assert_eq!(first.id(), again.id());
     assert_ne!(first.id(), other.id());
@@ -29,16 +37,20 @@ pub async fn one_key_is_one_chain<F: PairFixture>(fixture: F) {
 /// A chain that has ended frees its key, unless any chain counts. (D2)
 pub async fn an_ended_chain_frees_its_key<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let first = client.start(greet("Ada")).dedup("key").await.expect("it starts");
+    let first = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
     run_all(&client).await;
     let any = client
         .start(greet("Eve"))
-        .dedup(Deduplication::forever("key"))
+        .deduplicate(Deduplication::forever("key"))
         .await
         .expect("it is answered");
     assert!(any.deduplicated());
     assert_eq!((any.id(), any.status()), (first.id(), JobStatus::Completed));
-    let open = client.start(greet("Grace")).dedup("key").await.expect("it starts");
+    let open = client
+        .start(greet("Grace"))
+        .deduplicate("key")
+        .await
+        .expect("it starts");
     assert!(!open.deduplicated());
     assert_ne!(open.id(), first.id());
 }
@@ -48,7 +60,7 @@ pub async fn a_stopped_chain_frees_its_key<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let dead = client
         .start(Fail { because: "so".into() })
-        .dedup("key")
+        .deduplicate("key")
         .await
         .expect("it starts");
     run_all(&client).await;
@@ -56,14 +68,14 @@ pub async fn a_stopped_chain_frees_its_key<F: PairFixture>(fixture: F) {
     let start = async || {
         let again = client
             .start(Fail { because: "so".into() })
-            .dedup("key")
+            .deduplicate("key")
             .await
             .expect("it starts");
         assert!(!again.deduplicated());
         again
     };
     client.cancel(&start().await).await.expect("it can be cancelled");
-    client.delete_chains([&start().await]).await.expect("it can be deleted");
+    client.delete(&start().await).await.expect("it can be deleted");
     start().await;
     assert_eq!(chain_count(&client).await, 3);
 }
@@ -71,11 +83,11 @@ pub async fn a_stopped_chain_frees_its_key<F: PairFixture>(fixture: F) {
 /// A deleted chain does not count, also where any chain does.
 pub async fn a_deleted_chain_does_not_count<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let first = client.start(greet("Ada")).dedup("key").await.expect("it starts");
-    client.delete_chains([&first]).await.expect("it can be deleted");
+    let first = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
+    client.delete(&first).await.expect("it can be deleted");
     let again = client
         .start(greet("Ada"))
-        .dedup(Deduplication::forever("key"))
+        .deduplicate(Deduplication::forever("key"))
         .await
         .expect("it starts");
     assert!(!again.deduplicated());
@@ -85,19 +97,19 @@ pub async fn a_deleted_chain_does_not_count<F: PairFixture>(fixture: F) {
 pub async fn a_window_passes_for_ended_chains<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let window = |key: &str| Deduplication::within(key, WINDOW);
-    let ended = client.start(greet("Ada")).dedup(window("ended")).await;
+    let ended = client.start(greet("Ada")).deduplicate(window("ended")).await;
     let ended = ended.expect("it starts");
     run_all(&client).await;
-    let open = client.start(greet("Eve")).dedup(window("open")).await;
+    let open = client.start(greet("Eve")).deduplicate(window("open")).await;
     let open = open.expect("it starts");
     for (key, chain) in [("ended", &ended), ("open", &open)] {
-        let again = client.start(greet("Ada")).dedup(window(key)).await;
+        let again = client.start(greet("Ada")).deduplicate(window(key)).await;
         assert_eq!(again.expect("it is answered").id(), chain.id(), "{key}");
     }
     fixture.elapse(client.state(), WINDOW + Duration::from_millis(50)).await;
-    let again = client.start(greet("Ada")).dedup(window("ended")).await;
+    let again = client.start(greet("Ada")).deduplicate(window("ended")).await;
     assert!(!again.expect("it starts").deduplicated());
-    let again = client.start(greet("Ada")).dedup(window("open")).await;
+    let again = client.start(greet("Ada")).deduplicate(window("open")).await;
     assert_eq!(again.expect("it is answered").id(), open.id());
 }
 
@@ -107,19 +119,27 @@ pub async fn an_ended_chain_counts_within_its_window<F: PairFixture>(fixture: F)
     let window = Deduplication::within("key", Duration::from_secs(3_600));
     let first = client
         .start(greet("Ada"))
-        .dedup(window.clone())
+        .deduplicate(window.clone())
         .await
         .expect("it starts");
     run_all(&client).await;
-    let again = client.start(greet("Ada")).dedup(window).await.expect("it is answered");
+    let again = client
+        .start(greet("Ada"))
+        .deduplicate(window)
+        .await
+        .expect("it is answered");
     assert_eq!((again.id(), again.status()), (first.id(), JobStatus::Completed));
 }
 
 /// Each type has its own keys. (D4)
 pub async fn each_type_has_its_own_keys<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let one = client.start(greet("Ada")).dedup("key").await.expect("it starts");
-    let two = client.start(Count { number: 1 }).dedup("key").await.expect("it starts");
+    let one = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
+    let two = client
+        .start(Count { number: 1 })
+        .deduplicate("key")
+        .await
+        .expect("it starts");
     assert!(!two.deduplicated());
     assert_ne!(one.id(), two.id());
 }
@@ -127,7 +147,7 @@ pub async fn each_type_has_its_own_keys<F: PairFixture>(fixture: F) {
 /// A key that occurs twice in one batch gives one chain, at both places. (D5)
 pub async fn a_key_twice_in_a_batch_is_one_chain<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let steps = ["key", "other", "key"].map(|key| Step::new(greet(key)).dedup(key));
+    let steps = ["key", "other", "key"].map(|key| Step::new(greet(key)).deduplicate(key));
     let started = client.start_many(steps).await.expect("they start");
     let flags: Vec<_> = started.iter().map(queuert::Started::deduplicated).collect();
     assert_eq!(flags, [false, false, true]);
@@ -138,8 +158,8 @@ pub async fn a_key_twice_in_a_batch_is_one_chain<F: PairFixture>(fixture: F) {
 /// A batch finds the chains that are there already. (D6, SC12)
 pub async fn a_batch_finds_existing_chains<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let existing = client.start(greet("Ada")).dedup("b").await.expect("it starts");
-    let steps = ["a", "b", "c"].map(|key| Step::new(greet(key)).dedup(key));
+    let existing = client.start(greet("Ada")).deduplicate("b").await.expect("it starts");
+    let steps = ["a", "b", "c"].map(|key| Step::new(greet(key)).deduplicate(key));
     let started = client.start_many(steps).await.expect("they start");
     let flags: Vec<_> = started.iter().map(queuert::Started::deduplicated).collect();
     assert_eq!(flags, [false, true, false]);
@@ -149,14 +169,14 @@ pub async fn a_batch_finds_existing_chains<F: PairFixture>(fixture: F) {
 /// Each chain of a batch is looked up with its own scope; what an earlier one started counts for the next. (D7)
 pub async fn each_chain_of_a_batch_has_its_own_scope<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let ended = client.start(greet("Ada")).dedup("key").await.expect("it starts");
+    let ended = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
     run_all(&client).await;
     let steps = [
         Deduplication::forever("key"),
         Deduplication::while_open("key"),
         Deduplication::forever("key"),
     ]
-    .map(|deduplication| Step::new(greet("Eve")).dedup(deduplication));
+    .map(|deduplication| Step::new(greet("Eve")).deduplicate(deduplication));
     let started = client.start_many(steps).await.expect("they start");
     assert_eq!(started[0].id(), ended.id());
     assert!(!started[1].deduplicated());
@@ -169,12 +189,12 @@ pub async fn behind_a_window_a_batch_starts_one_chain<F: PairFixture>(fixture: F
     let window = Deduplication::within("key", WINDOW);
     let old = client
         .start(greet("Ada"))
-        .dedup(window.clone())
+        .deduplicate(window.clone())
         .await
         .expect("it starts");
     run_all(&client).await;
     fixture.elapse(client.state(), WINDOW + Duration::from_millis(50)).await;
-    let steps = [(); 2].map(|()| Step::new(greet("Eve")).dedup(window.clone()));
+    let steps = [(); 2].map(|()| Step::new(greet("Eve")).deduplicate(window.clone()));
     let started = client.start_many(steps).await.expect("they start");
     assert!(!started[0].deduplicated() && started[1].deduplicated());
     assert_ne!(started[0].id(), old.id());
@@ -184,17 +204,17 @@ pub async fn behind_a_window_a_batch_starts_one_chain<F: PairFixture>(fixture: F
 /// Chains that are left out do not count; the others do. (D9)
 pub async fn excepted_chains_do_not_count<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let first = client.start(greet("Ada")).dedup("key").await.expect("it starts");
+    let first = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
     let except_first = Deduplication::while_open("key").except(&first);
     let second = client
         .start(greet("Eve"))
-        .dedup(except_first.clone())
+        .deduplicate(except_first.clone())
         .await
         .expect("it starts");
     assert!(!second.deduplicated());
     let third = client
         .start(greet("Eve"))
-        .dedup(except_first.clone())
+        .deduplicate(except_first.clone())
         .await
         .expect("it is answered");
     assert_eq!(third.id(), second.id());
@@ -202,7 +222,7 @@ pub async fn excepted_chains_do_not_count<F: PairFixture>(fixture: F) {
     assert!(
         !client
             .start(greet("Eve"))
-            .dedup(except_both)
+            .deduplicate(except_both)
             .await
             .expect("it starts")
             .deduplicated()
@@ -214,9 +234,9 @@ pub async fn types_are_told_apart_within_a_batch<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let (one, two, three) = client
         .start_each((
-            Step::new(greet("Ada")).dedup("key"),
-            Step::new(Count { number: 1 }).dedup("key"),
-            Step::new(greet("Eve")).dedup("key"),
+            Step::new(greet("Ada")).deduplicate("key"),
+            Step::new(Count { number: 1 }).deduplicate("key"),
+            Step::new(greet("Eve")).deduplicate("key"),
         ))
         .await
         .expect("they start");
@@ -227,11 +247,15 @@ pub async fn types_are_told_apart_within_a_batch<F: PairFixture>(fixture: F) {
 /// A chain holds its key until it ends, not just while its first job runs; its status is reported. (9.5 H4, H5)
 pub async fn a_chain_holds_its_key_until_it_ends<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let chain = client.start(First { number: 1 }).dedup("key").await.expect("it starts");
+    let chain = client
+        .start(First { number: 1 })
+        .deduplicate("key")
+        .await
+        .expect("it starts");
     let duplicate = async || {
         client
             .start(First { number: 9 })
-            .dedup("key")
+            .deduplicate("key")
             .await
             .expect("it is answered")
     };
@@ -272,10 +296,10 @@ pub async fn a_chain_holds_its_key_until_it_ends<F: PairFixture>(fixture: F) {
 pub async fn a_blocked_chain_holds_its_key<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let blocker = client.start(greet("Ada")).await.expect("it starts");
-    let blocked = AfterOne.blocked_by(&blocker).dedup("key");
+    let blocked = AfterOne.blocked_by(&blocker).deduplicate("key");
     let blocked = client.start(blocked).await.expect("it starts");
     let again = client
-        .start(AfterOne.blocked_by(&blocker).dedup("key"))
+        .start(AfterOne.blocked_by(&blocker).deduplicate("key"))
         .await
         .expect("it is answered");
     assert_eq!((again.id(), again.status()), (blocked.id(), JobStatus::Blocked));
@@ -286,12 +310,19 @@ pub async fn the_newest_chain_that_counts_is_given<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let mut last = None;
     for name in ["a", "b", "c"] {
-        last = Some(client.start(greet(name)).dedup("key").await.expect("it starts").id());
+        last = Some(
+            client
+                .start(greet(name))
+                .deduplicate("key")
+                .await
+                .expect("it starts")
+                .id(),
+        );
         run_all(&client).await;
     }
     let found = client
         .start(greet("d"))
-        .dedup(Deduplication::forever("key"))
+        .deduplicate(Deduplication::forever("key"))
         .await
         .expect("it is answered");
     assert_eq!(Some(found.id()), last);
@@ -302,7 +333,7 @@ pub async fn a_found_key_makes_the_rest_irrelevant<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let blocker = client.start(greet("Ada")).id(own_id(1)).await.expect("it starts");
     let existing = client
-        .start(AfterOne.blocked_by(&blocker).dedup("key"))
+        .start(AfterOne.blocked_by(&blocker).deduplicate("key"))
         .await
         .expect("it starts");
     let before = chain(&client, &existing).await;
@@ -311,7 +342,7 @@ pub async fn a_found_key_makes_the_rest_irrelevant<F: PairFixture>(fixture: F) {
         .blocked_by(nobody)
         .id(own_id(1))
         .delay(Duration::from_secs(60))
-        .dedup("key");
+        .deduplicate("key");
     let found = client.start(odd).await.expect("it is answered");
     assert_eq!((found.id(), found.deduplicated()), (existing.id(), true));
     assert_eq!(chain(&client, &existing).await, before);

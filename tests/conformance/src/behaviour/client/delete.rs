@@ -17,7 +17,7 @@ pub async fn a_deleted_chain_is_gone<F: PairFixture>(fixture: F) {
     let started = client.start(First { number: 1 }).await.expect("it starts");
     run_all(&client).await;
     let before = super::probe::chain(&client, &started).await;
-    let deleted = client.delete_chains([&started]).await.expect("it can be deleted");
+    let deleted = client.delete(&started).await.expect("it can be deleted");
     assert_eq!(deleted, [before]);
     assert!(client.get_chain(&started).await.expect("it can be asked").is_none());
     assert_eq!((chain_count(&client).await, job_count(&client).await), (0, 0));
@@ -35,7 +35,7 @@ pub async fn the_status_is_that_of_the_latest_job<F: PairFixture>(fixture: F) {
         .expect("it can be opened");
     open.continue_with(Second { number: 2 }).await.expect("it continues");
     tx.commit().await.expect("it commits");
-    let deleted = client.delete_chains([&started]).await.expect("it can be deleted");
+    let deleted = client.delete(&started).await.expect("it can be deleted");
     assert_eq!((deleted[0].status, deleted[0].length), (JobStatus::Pending, 2));
     assert_eq!(job_count(&client).await, 0);
 }
@@ -46,7 +46,7 @@ pub async fn a_running_attempt_is_told<F: PairFixture>(fixture: F) {
     let worker = Stubborn::start(&client).await;
     let started = client.start(greet("Ada")).await.expect("it starts");
     worker.runs().await;
-    let deleted = client.delete_chains([&started]).await.expect("it can be deleted");
+    let deleted = client.delete(&started).await.expect("it can be deleted");
     assert_eq!(deleted[0].status, JobStatus::Running);
     assert_eq!(worker.told().await, AbortReason::NotFound);
     assert_eq!(job_count(&client).await, 0);
@@ -68,7 +68,7 @@ pub async fn a_running_attempt_cannot_commit<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let started = client.start(greet("Ada")).await.expect("it starts");
     claim(&client, Greet::NAME).await;
-    client.delete_chains([&started]).await.expect("it can be deleted");
+    client.delete(&started).await.expect("it can be deleted");
     let late = finish_as_worker(&client, started.id().first_job()).await;
     assert_eq!(late, Settled::Lost(AbortReason::NotFound));
     assert_eq!(job_count(&client).await, 0);
@@ -80,7 +80,7 @@ pub async fn a_blocker_is_protected<F: PairFixture>(fixture: F) {
     let blocker = client.start(greet("Ada")).await.expect("it starts");
     let waiting = client.start(AfterOne.blocked_by(&blocker)).await.expect("it starts");
     recorder.forget();
-    let refused = client.delete_chains([&blocker]).await;
+    let refused = client.delete(&blocker).await;
     let reference = BlockerReference {
         chain: blocker.id(),
         job: waiting.id().first_job(),
@@ -89,7 +89,7 @@ pub async fn a_blocker_is_protected<F: PairFixture>(fixture: F) {
     assert_eq!(chain_count(&client).await, 2);
     recorder.assert_silent("for a refused deletion");
     let deleted = client
-        .delete_chains([blocker.id(), waiting.id()])
+        .delete_many([blocker.id(), waiting.id()])
         .await
         .expect("they can be deleted");
     let mut statuses: Vec<_> = deleted.iter().map(|chain| (chain.id, chain.status)).collect();
@@ -108,9 +108,9 @@ pub async fn a_blocker_is_protected_until_it_was_read<F: PairFixture>(fixture: F
     let waiting = client.start(AfterOne.blocked_by(&blocker)).await.expect("it starts");
     super::probe::smuggle_output(&client, blocker.id(), "\"done\"").await;
     assert_eq!(status(&client, &waiting).await, JobStatus::Pending);
-    assert_error!(client.delete_chains([&blocker]).await, Error::BlockerReference(_));
+    assert_error!(client.delete(&blocker).await, Error::BlockerReference(_));
     run_all(&client).await;
-    let deleted = client.delete_chains([&blocker]).await.expect("it can be deleted");
+    let deleted = client.delete(&blocker).await.expect("it can be deleted");
     assert_eq!(deleted.len(), 1);
     let blockers = client
         .get_blockers(waiting.id().first_job())
@@ -126,16 +126,9 @@ pub async fn a_cascade_goes_down_only<F: PairFixture>(fixture: F) {
     let blocker = client.start(greet("Ada")).await.expect("it starts");
     let waiting = client.start(AfterOne.blocked_by(&blocker)).await.expect("it starts");
     let other = client.start(Count { number: 1 }).await.expect("it starts");
-    assert_error!(
-        client.delete_chains([&blocker]).cascade().await,
-        Error::BlockerReference(_)
-    );
+    assert_error!(client.delete(&blocker).cascade().await, Error::BlockerReference(_));
     assert_eq!(chain_count(&client).await, 3);
-    let deleted = client
-        .delete_chains([&waiting])
-        .cascade()
-        .await
-        .expect("they can be deleted");
+    let deleted = client.delete(&waiting).cascade().await.expect("they can be deleted");
     assert_eq!(deleted.len(), 2);
     assert_eq!(status(&client, &other).await, JobStatus::Pending);
     assert_eq!(chain_count(&client).await, 1);
@@ -146,13 +139,10 @@ pub async fn without_a_cascade_blockers_stay<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let blocker = client.start(greet("Ada")).await.expect("it starts");
     let waiting = client.start(AfterOne.blocked_by(&blocker)).await.expect("it starts");
-    let deleted = client.delete_chains([&waiting]).await.expect("it can be deleted");
+    let deleted = client.delete(&waiting).await.expect("it can be deleted");
     assert_eq!(deleted.len(), 1);
     assert_eq!(status(&client, &blocker).await, JobStatus::Pending);
-    client
-        .delete_chains([&blocker])
-        .await
-        .expect("nobody waits for it any more");
+    client.delete(&blocker).await.expect("nobody waits for it any more");
 }
 
 /// One greeting, two that wait for it, one that waits for both of them.
@@ -168,11 +158,7 @@ async fn diamond<S: StateAdapter>(client: &Client<S>) -> (Started<Greet>, Vec<St
 pub async fn a_cascade_is_transitive<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let (bottom, sides, top) = diamond(&client).await;
-    let deleted = client
-        .delete_chains([&top])
-        .cascade()
-        .await
-        .expect("they can be deleted");
+    let deleted = client.delete(&top).cascade().await.expect("they can be deleted");
     let mut ids: Vec<_> = deleted.iter().map(|chain| chain.id).collect();
     ids.sort_unstable();
     assert_eq!(ids, [bottom.id(), sides[0].id(), sides[1].id(), top.id()]);
@@ -184,7 +170,7 @@ pub async fn a_cascade_is_refused_for_another_dependant<F: PairFixture>(fixture:
     let client = fixture.client().await;
     let (bottom, _, top) = diamond(&client).await;
     let other = client.start(AfterAll.blocked_by([&bottom])).await.expect("it starts");
-    let refused = client.delete_chains([&top]).cascade().await;
+    let refused = client.delete(&top).cascade().await;
     assert_error!(
         refused,
         Error::BlockerReference(ref list)
@@ -192,7 +178,7 @@ pub async fn a_cascade_is_refused_for_another_dependant<F: PairFixture>(fixture:
     );
     assert_eq!(chain_count(&client).await, 5);
     let deleted = client
-        .delete_chains([top.id(), other.id()])
+        .delete_many([top.id(), other.id()])
         .cascade()
         .await
         .expect("they can be deleted");
@@ -206,11 +192,7 @@ pub async fn a_cascade_may_have_nothing_to_follow<F: PairFixture>(fixture: F) {
         .start_many([greet("Ada"), greet("Eve")])
         .await
         .expect("they start");
-    let deleted = client
-        .delete_chains([&started[0]])
-        .cascade()
-        .await
-        .expect("it can be deleted");
+    let deleted = client.delete(&started[0]).cascade().await.expect("it can be deleted");
     assert_eq!(deleted.len(), 1);
     assert_eq!(chain_count(&client).await, 1);
 }
@@ -233,12 +215,8 @@ pub async fn a_cascade_follows_continuations<F: PairFixture>(fixture: F) {
         .await
         .expect("it continues");
     tx.commit().await.expect("it commits");
-    assert_error!(client.delete_chains([&knot]).await, Error::BlockerReference(_));
-    let deleted = client
-        .delete_chains([&early])
-        .cascade()
-        .await
-        .expect("they can be deleted");
+    assert_error!(client.delete(&knot).await, Error::BlockerReference(_));
+    let deleted = client.delete(&early).cascade().await.expect("they can be deleted");
     assert_eq!(deleted.len(), 2);
     assert_eq!(job_count(&client).await, 0);
 }
@@ -252,18 +230,12 @@ pub async fn unknown_chains_are_skipped<F: PairFixture>(fixture: F) {
         .await
         .expect("they start");
     let named = [started[1].id(), unknown_chain(), started[0].id(), started[1].id()];
-    let deleted = client.delete_chains(named).await.expect("they can be deleted");
+    let deleted = client.delete_many(named).await.expect("they can be deleted");
     assert_eq!(deleted.len(), 2);
+    assert!(client.delete_many(named).await.expect("nothing is refused").is_empty());
     assert!(
         client
-            .delete_chains(named)
-            .await
-            .expect("nothing is refused")
-            .is_empty()
-    );
-    assert!(
-        client
-            .delete_chains([] as [queuert::ChainId; 0])
+            .delete_many([] as [queuert::ChainId; 0])
             .await
             .expect("nothing is refused")
             .is_empty()
@@ -276,7 +248,7 @@ pub async fn dependants_of_a_batch_protect_their_blocker<F: PairFixture>(fixture
     let blocker = client.start(greet("Ada")).await.expect("it starts");
     let steps = [AfterOne.blocked_by(&blocker), AfterOne.blocked_by(&blocker)];
     let waiting = client.start_many(steps).await.expect("they start");
-    let refused = client.delete_chains([blocker.id(), waiting[0].id()]).await;
+    let refused = client.delete_many([blocker.id(), waiting[0].id()]).await;
     assert_error!(
         refused,
         Error::BlockerReference(ref list)
@@ -299,10 +271,7 @@ pub async fn a_chain_does_not_protect_itself<F: PairFixture>(fixture: F) {
         .await
         .expect("it continues");
     tx.commit().await.expect("it commits");
-    assert_eq!(
-        client.delete_chains([&early]).await.expect("it can be deleted").len(),
-        1
-    );
+    assert_eq!(client.delete(&early).await.expect("it can be deleted").len(), 1);
 }
 
 /// A deletion that is rolled back leaves everything as it was, and tells nobody.
@@ -312,7 +281,7 @@ pub async fn a_rolled_back_deletion_changes_nothing<F: PairFixture>(fixture: F) 
     recorder.forget();
     let mut tx = client.begin().await.expect("a transaction opens");
     let deleted = client
-        .delete_chains([&top])
+        .delete(&top)
         .cascade()
         .within(&mut tx)
         .await

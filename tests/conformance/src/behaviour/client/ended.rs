@@ -23,7 +23,7 @@ async fn assert_well<S: StateAdapter>(client: &Client<S>) {
     let chain = client.start(greet("Ada")).await.expect("it starts");
     run_all(client).await;
     assert_eq!(client.wait(&chain).await.expect("it ended"), greeting("Ada"));
-    client.delete_chains([chain.id()]).await.expect("it is deleted");
+    client.delete(chain.id()).await.expect("it is deleted");
 }
 
 /// No request runs in a transaction that has ended, and its commit is refused: what was started exists neither then nor

@@ -53,7 +53,7 @@ pub async fn starting_a_batch<F: PairFixture>(fixture: F) {
 /// A chain that was there already is deduplicated, and nobody is woken.
 pub async fn deduplicating<F: PairFixture>(fixture: F) {
     let (recorder, client) = Recorder::client(&fixture).await;
-    let steps = [(); 2].map(|()| Step::new(greet("Ada")).dedup("key"));
+    let steps = [(); 2].map(|()| Step::new(greet("Ada")).deduplicate("key"));
     let started = client.start_many(steps).await.expect("they start");
     let id = started[0].id();
     assert_eq!(
@@ -144,7 +144,7 @@ pub async fn cancelling_and_deleting<F: PairFixture>(fixture: F) {
             }
             recorder.forget();
             let events: &[_] = if delete {
-                client.delete_chains([&chain]).await.expect("it can be deleted");
+                client.delete(&chain).await.expect("it can be deleted");
                 &["chain deleted"]
             } else {
                 client.cancel(&chain).await.expect("it can be cancelled");

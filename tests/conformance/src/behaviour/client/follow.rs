@@ -237,7 +237,7 @@ async fn write<S: StateAdapter>(client: Client<S>, writer: usize, mut reads: wat
         }
         let mut tx = client.begin().await.expect("a transaction can be opened");
         let plain = client.start(Count { number }).within(&mut tx).await;
-        let keyed = client.start(Count { number }).dedup(number.to_string());
+        let keyed = client.start(Count { number }).deduplicate(number.to_string());
         let keyed = keyed.within(&mut tx).await;
         let before = *reads.borrow();
         let again = reads.wait_for(|times| *times >= before + 2).await;

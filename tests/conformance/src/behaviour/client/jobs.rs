@@ -203,7 +203,7 @@ pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 /// Settings with which an attempt soon finds out that its job is lost, also without being told.
 pub(crate) fn hasty<S: StateAdapter>(client: &Client<S>) -> WorkerBuilder<S> {
-    let lease = LeaseSettings::of(Duration::from_secs(2)).renew_every(Duration::from_millis(50));
+    let lease = LeaseSettings::new(Duration::from_secs(2)).renew_every(Duration::from_millis(50));
     client.worker().poll_interval(POLL).lease(lease)
 }
 
@@ -216,10 +216,7 @@ pub(crate) fn crew<S: StateAdapter>(client: &Client<S>) -> WorkerBuilder<S> {
                     let greeting = greeting(&job.name);
                     job.finish(greeting)
                 }
-                ErrandsAttempt::Count(job) => {
-                    let number = job.number;
-                    job.finish(number)
-                }
+                ErrandsAttempt::Count(job) => job.finish(job.number),
                 ErrandsAttempt::Fail(job) => Err(JobError::fatal(job.because.clone())),
             }
         })
@@ -233,10 +230,7 @@ pub(crate) fn crew<S: StateAdapter>(client: &Client<S>) -> WorkerBuilder<S> {
                     let number = job.number + 1;
                     job.continue_with(Third { number })
                 }
-                LinearAttempt::Third(job) => {
-                    let number = job.number;
-                    job.finish(number)
-                }
+                LinearAttempt::Third(job) => job.finish(job.number),
             }
         })
         .process_all::<Branching, _, _>(|job| async move {

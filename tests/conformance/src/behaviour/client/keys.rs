@@ -13,7 +13,13 @@ pub async fn concurrent_starters_get_one_chain<F: PairFixture>(fixture: F) {
     let mut starters = tokio::task::JoinSet::new();
     for _ in 0..16 {
         let client = client.clone();
-        starters.spawn(async move { client.start(greet("Ada")).dedup("key").await.expect("it is answered") });
+        starters.spawn(async move {
+            client
+                .start(greet("Ada"))
+                .deduplicate("key")
+                .await
+                .expect("it is answered")
+        });
     }
     let started = starters.join_all().await;
     assert_eq!(started.iter().filter(|started| !started.deduplicated()).count(), 1);
@@ -26,8 +32,13 @@ async fn second_starter<F: PairFixture>(
     client: &Client<F::State>,
 ) -> tokio::task::JoinHandle<queuert::Started<Greet>> {
     let client = client.clone();
-    let mut second =
-        tokio::spawn(async move { client.start(greet("Eve")).dedup("key").await.expect("it is answered") });
+    let mut second = tokio::spawn(async move {
+        client
+            .start(greet("Eve"))
+            .deduplicate("key")
+            .await
+            .expect("it is answered")
+    });
     assert!(
         !is_done(fixture, &mut second).await,
         "the second starter waits for the transaction of the first"
@@ -41,7 +52,7 @@ pub async fn a_starter_waits_for_one_that_commits<F: PairFixture>(fixture: F) {
     let mut tx = client.begin().await.expect("a transaction opens");
     let first = client
         .start(greet("Ada"))
-        .dedup("key")
+        .deduplicate("key")
         .within(&mut tx)
         .await
         .expect("it starts");
@@ -57,7 +68,7 @@ pub async fn a_starter_waits_for_one_that_rolls_back<F: PairFixture>(fixture: F)
     let mut tx = client.begin().await.expect("a transaction opens");
     let first = client
         .start(greet("Ada"))
-        .dedup("key")
+        .deduplicate("key")
         .within(&mut tx)
         .await
         .expect("it starts");
@@ -75,13 +86,13 @@ pub async fn a_transaction_sees_its_own_keys<F: PairFixture>(fixture: F) {
     let mut tx = client.begin().await.expect("a transaction opens");
     let first = client
         .start(greet("Ada"))
-        .dedup("key")
+        .deduplicate("key")
         .within(&mut tx)
         .await
         .expect("it starts");
     let again = client
         .start(greet("Eve"))
-        .dedup("key")
+        .deduplicate("key")
         .within(&mut tx)
         .await
         .expect("it is answered");
@@ -106,9 +117,13 @@ pub async fn keys_are_compared_byte_by_byte<F: PairFixture>(fixture: F) {
         "1",
         "01",
     ] {
-        let started = client.start(greet("Ada")).dedup(key).await.expect("it starts");
+        let started = client.start(greet("Ada")).deduplicate(key).await.expect("it starts");
         assert!(!started.deduplicated(), "{key:?}");
-        let again = client.start(greet("Ada")).dedup(key).await.expect("it is answered");
+        let again = client
+            .start(greet("Ada"))
+            .deduplicate(key)
+            .await
+            .expect("it is answered");
         assert_eq!(again.id(), started.id(), "{key:?}");
     }
 }
@@ -118,7 +133,7 @@ pub async fn bad_keys_are_refused<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let long = "x".repeat(Deduplication::MAX_KEY_LENGTH + 1);
     for key in ["", &long] {
-        let refused = client.start(greet("Ada")).dedup(key).await;
+        let refused = client.start(greet("Ada")).deduplicate(key).await;
         assert_error!(
             refused,
             Error::Invalid {
@@ -126,7 +141,7 @@ pub async fn bad_keys_are_refused<F: PairFixture>(fixture: F) {
                 ..
             }
         );
-        let refused = client.start_many([Step::new(greet("Ada")).dedup(key)]).await;
+        let refused = client.start_many([Step::new(greet("Ada")).deduplicate(key)]).await;
         assert_item_refused!(
             refused,
             0,
@@ -143,11 +158,19 @@ pub async fn bad_keys_are_refused<F: PairFixture>(fixture: F) {
 pub async fn the_longest_key_counts_in_full<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let long = |end: &str| format!("{}{end}", "x".repeat(Deduplication::MAX_KEY_LENGTH - 1));
-    let one = client.start(greet("Ada")).dedup(long("1")).await.expect("it starts");
-    let two = client.start(greet("Ada")).dedup(long("2")).await.expect("it starts");
+    let one = client
+        .start(greet("Ada"))
+        .deduplicate(long("1"))
+        .await
+        .expect("it starts");
+    let two = client
+        .start(greet("Ada"))
+        .deduplicate(long("2"))
+        .await
+        .expect("it starts");
     let again = client
         .start(greet("Ada"))
-        .dedup(long("1"))
+        .deduplicate(long("1"))
         .await
         .expect("it is answered");
     assert!(!two.deduplicated());

@@ -306,7 +306,7 @@ pub async fn pages_are_stable_under_deletions<F: PairFixture>(fixture: F) {
         .await
         .expect("they can be listed");
     client
-        .delete_chains([ids[0], ids[1], ids[3]])
+        .delete_many([ids[0], ids[1], ids[3]])
         .await
         .expect("they can be deleted");
     let cursor = first.next.expect("there is more");
@@ -319,7 +319,7 @@ pub async fn pages_are_stable_under_deletions<F: PairFixture>(fixture: F) {
         .expect("they can be listed");
     assert_eq!(chain_ids(&rest), [ids[2], ids[4]]);
     let jobs = client.list_jobs().limit(1).await.expect("they can be listed");
-    client.delete_chains([ids[5]]).await.expect("it can be deleted");
+    client.delete(ids[5]).await.expect("it can be deleted");
     let next = client.list_jobs().limit(1).after(jobs.next.expect("there is more"));
     assert_eq!(job_ids(&next.await.expect("they can be listed")), [ids[4].first_job()]);
 }

@@ -114,9 +114,9 @@ pub async fn only_stopped_chains_can_be_retried<F: PairFixture>(fixture: F) {
 /// A chain whose key another open chain has by now cannot be retried, until that one has ended.
 pub async fn a_taken_key_refuses_the_retry<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let old = client.start(greet("Ada")).dedup("key").await.expect("it starts");
+    let old = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
     client.cancel(&old).await.expect("it can be cancelled");
-    let new = client.start(greet("Eve")).dedup("key").await.expect("it starts");
+    let new = client.start(greet("Eve")).deduplicate("key").await.expect("it starts");
     let refused = client.retry(&old).await;
     assert_error!(
         refused,
@@ -134,7 +134,7 @@ pub async fn one_key_is_retried_once<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let mut stopped = Vec::new();
     for _ in 0..2 {
-        let started = client.start(greet("Ada")).dedup("key").await.expect("it starts");
+        let started = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
         client.cancel(&started).await.expect("it can be cancelled");
         stopped.push(started.id());
     }
@@ -154,14 +154,14 @@ pub async fn a_retried_chain_holds_its_key<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let started = client
         .start(Fail { because: "so".into() })
-        .dedup("key")
+        .deduplicate("key")
         .await
         .expect("it starts");
     run_all(&client).await;
     client.retry(&started).await.expect("it can be retried");
     let again = client
         .start(Fail { because: "so".into() })
-        .dedup("key")
+        .deduplicate("key")
         .await
         .expect("it is answered");
     assert_eq!((again.id(), again.deduplicated()), (started.id(), true));
@@ -169,7 +169,7 @@ pub async fn a_retried_chain_holds_its_key<F: PairFixture>(fixture: F) {
     assert!(
         !client
             .start(Fail { because: "so".into() })
-            .dedup(other)
+            .deduplicate(other)
             .await
             .expect("it starts")
             .deduplicated()
@@ -203,7 +203,7 @@ pub async fn a_batch_is_retried_as_a_whole<F: PairFixture>(fixture: F) {
 /// A retry that is rolled back leaves the chain stopped.
 pub async fn a_rolled_back_retry_changes_nothing<F: PairFixture>(fixture: F) {
     let (recorder, client) = Recorder::client(&fixture).await;
-    let started = client.start(greet("Ada")).dedup("key").await.expect("it starts");
+    let started = client.start(greet("Ada")).deduplicate("key").await.expect("it starts");
     client.cancel(&started).await.expect("it can be cancelled");
     let before = latest(&client, &started).await;
     recorder.forget();
@@ -211,7 +211,7 @@ pub async fn a_rolled_back_retry_changes_nothing<F: PairFixture>(fixture: F) {
     client.retry(&started).within(&mut tx).await.expect("it can be retried");
     let inside = client
         .start(greet("Eve"))
-        .dedup("key")
+        .deduplicate("key")
         .within(&mut tx)
         .await
         .expect("it is answered");
@@ -226,7 +226,7 @@ pub async fn a_rolled_back_retry_changes_nothing<F: PairFixture>(fixture: F) {
     assert!(
         !client
             .start(greet("Eve"))
-            .dedup("key")
+            .deduplicate("key")
             .await
             .expect("it starts")
             .deduplicated()

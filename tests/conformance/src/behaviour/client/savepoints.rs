@@ -222,7 +222,12 @@ pub async fn ids_and_keys_are_free_again<F: PairFixture>(fixture: F) {
     let mut tx = client.begin().await.expect("a transaction opens");
     let failed = tx
         .savepoint(async |tx| {
-            client.start(greet("Ada")).id(own_id(1)).dedup("key").within(tx).await?;
+            client
+                .start(greet("Ada"))
+                .id(own_id(1))
+                .deduplicate("key")
+                .within(tx)
+                .await?;
             Err::<(), _>(Failed::OnPurpose(1))
         })
         .await;
@@ -230,7 +235,7 @@ pub async fn ids_and_keys_are_free_again<F: PairFixture>(fixture: F) {
     let again = client
         .start(greet("Eve"))
         .id(own_id(1))
-        .dedup("key")
+        .deduplicate("key")
         .within(&mut tx)
         .await;
     assert!(!again.expect("both are free").deduplicated());
@@ -247,7 +252,7 @@ pub async fn operations_are_undone<F: PairFixture>(fixture: F) {
     let mut tx = client.begin().await.expect("a transaction opens");
     let failed = tx
         .savepoint(async |tx| {
-            client.delete_chains([&kept]).within(tx).await?;
+            client.delete(&kept).within(tx).await?;
             client.retry(&cancelled).within(tx).await?;
             Err::<(), _>(Failed::OnPurpose(1))
         })

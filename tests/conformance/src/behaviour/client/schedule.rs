@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 async fn now<S: StateAdapter>(client: &Client<S>) -> Timestamp {
     let probe = client.start(Count { number: 0 }).await.expect("it starts");
     let now = chain(client, &probe).await.created_at;
-    client.delete_chains([&probe]).await.expect("it can be deleted");
+    client.delete(&probe).await.expect("it can be deleted");
     now
 }
 
@@ -147,7 +147,7 @@ pub async fn a_recurring_job_starts_its_successor<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     client
         .start(Count { number: 1 })
-        .dedup("tick")
+        .deduplicate("tick")
         .await
         .expect("it starts");
     let drained = hasty(&client)
@@ -156,7 +156,10 @@ pub async fn a_recurring_job_starts_its_successor<F: PairFixture>(fixture: F) {
             for _ in 0..2 {
                 if number < 3 {
                     let own = Deduplication::while_open("tick").except_ids([job.chain_id()]);
-                    job.client().start(Count { number: number + 1 }).dedup(own).await?;
+                    job.client()
+                        .start(Count { number: number + 1 })
+                        .deduplicate(own)
+                        .await?;
                 }
             }
             job.finish(number)

@@ -140,7 +140,7 @@ pub async fn a_refused_start_drops_its_span<F: PairFixture>(fixture: F) {
 /// A start that finds its key taken says by which chain.
 pub async fn a_deduplicated_start_says_so<F: PairFixture>(fixture: F) {
     let (spans, client) = Spans::client(&fixture).await;
-    let steps = [(); 2].map(|()| Step::new(greet("Ada")).dedup("key"));
+    let steps = [(); 2].map(|()| Step::new(greet("Ada")).deduplicate("key"));
     let started = client.start_many(steps).await.expect("they start");
     let second = format!("create {}: deduplicated by {}", Greet::NAME, started[0].id());
     assert_eq!(spans.take(), ["create greet: created".to_owned(), second]);

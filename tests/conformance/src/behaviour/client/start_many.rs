@@ -257,7 +257,10 @@ pub async fn one_missing_blocker_refuses_the_batch<F: PairFixture>(fixture: F) {
 /// One bad deduplication key refuses the whole batch.
 pub async fn one_bad_key_refuses_the_batch<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
-    let steps = [Step::new(greet("Ada")).dedup("good"), Step::new(greet("Eve")).dedup("")];
+    let steps = [
+        Step::new(greet("Ada")).deduplicate("good"),
+        Step::new(greet("Eve")).deduplicate(""),
+    ];
     assert_item_refused!(
         client.start_many(steps).await,
         1,
@@ -274,11 +277,15 @@ pub async fn a_refused_batch_leaves_no_key_behind<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     client.start(greet("Ada")).id(own_id(1)).await.expect("it starts");
     let steps = [
-        Step::new(greet("Grace")).dedup("key"),
+        Step::new(greet("Grace")).deduplicate("key"),
         Step::new(greet("Eve")).id(own_id(1)),
     ];
     assert_item_refused!(client.start_many(steps).await, 1, Error::IdTaken(_));
-    let started = client.start(greet("Edsger")).dedup("key").await.expect("it starts");
+    let started = client
+        .start(greet("Edsger"))
+        .deduplicate("key")
+        .await
+        .expect("it starts");
     assert!(!started.deduplicated());
 }
 

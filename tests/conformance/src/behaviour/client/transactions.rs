@@ -60,7 +60,7 @@ pub async fn a_dropped_transaction_is_rolled_back<F: PairFixture>(fixture: F) {
     let mut tx = client.begin().await.expect("a transaction opens");
     client
         .start(greet("Ada"))
-        .dedup("key")
+        .deduplicate("key")
         .id(own_id(1))
         .within(&mut tx)
         .await
@@ -69,7 +69,7 @@ pub async fn a_dropped_transaction_is_rolled_back<F: PairFixture>(fixture: F) {
     recorder.assert_silent("after a dropped transaction");
     let again = client
         .start(greet("Ada"))
-        .dedup("key")
+        .deduplicate("key")
         .id(own_id(1))
         .await
         .expect("key and id are free");
@@ -119,7 +119,7 @@ pub async fn every_operation_holds_its_effects<F: PairFixture>(fixture: F) {
         .expect("it can be cancelled");
     client.retry(&dead).within(&mut tx).await.expect("it can be retried");
     client
-        .delete_chains([&deleted])
+        .delete(&deleted)
         .within(&mut tx)
         .await
         .expect("it can be deleted");
@@ -131,13 +131,13 @@ pub async fn every_operation_holds_its_effects<F: PairFixture>(fixture: F) {
     open.finish("done".to_owned()).await.expect("it finishes");
     let new = client
         .start(greet("d"))
-        .dedup("key")
+        .deduplicate("key")
         .within(&mut tx)
         .await
         .expect("it starts");
     client
         .start(greet("e"))
-        .dedup("key")
+        .deduplicate("key")
         .within(&mut tx)
         .await
         .expect("it is answered");
@@ -304,7 +304,7 @@ pub async fn work_that_is_cut_short_is_rolled_back<F: PairFixture>(fixture: F) {
                 let mut tx = client.begin().await.expect("a transaction opens");
                 client
                     .start(greet("Ada"))
-                    .dedup("key")
+                    .deduplicate("key")
                     .within(&mut tx)
                     .await
                     .expect("it starts");
@@ -325,7 +325,7 @@ pub async fn work_that_is_cut_short_is_rolled_back<F: PairFixture>(fixture: F) {
     assert!(
         !client
             .start(greet("Eve"))
-            .dedup("key")
+            .deduplicate("key")
             .await
             .expect("it starts")
             .deduplicated()

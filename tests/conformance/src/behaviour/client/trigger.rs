@@ -85,7 +85,7 @@ pub async fn a_due_job_keeps_its_place<F: PairFixture>(fixture: F) {
 pub async fn a_missing_job_is_not_found<F: PairFixture>(fixture: F) {
     let client = fixture.client().await;
     let started = client.start(greet("Ada")).delay(LONG).await.expect("it starts");
-    client.delete_chains([&started]).await.expect("it can be deleted");
+    client.delete(&started).await.expect("it can be deleted");
     let deleted = started.id().first_job();
     assert_error!(client.trigger(deleted).await, Error::JobNotFound(id) if id == deleted);
     assert_error!(client.trigger(own_id(9)).await, Error::JobNotFound(id) if id == own_id(9));

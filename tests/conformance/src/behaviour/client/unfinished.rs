@@ -102,13 +102,13 @@ impl Stage {
             }
             Verb::StartWithKey => {
                 let key = format!("key {}", self.round);
-                let start = client.start(greet("Eve")).id(self.id(0)).dedup(key.as_str());
+                let start = client.start(greet("Eve")).id(self.id(0)).deduplicate(key.as_str());
                 start.within(tx).await.map(drop)
             }
             Verb::Cancel => client.cancel(self.chain).within(tx).await.map(drop),
             Verb::Retry => client.retry(self.chain).within(tx).await.map(drop),
             Verb::Trigger => client.trigger(self.chain.first_job()).within(tx).await.map(drop),
-            Verb::Delete => client.delete_chains([self.chain]).within(tx).await.map(drop),
+            Verb::Delete => client.delete(self.chain).within(tx).await.map(drop),
             Verb::Finish => {
                 let open = client.open::<Greet>(chain).within(tx).await?;
                 open.finish("by hand".to_owned()).await
@@ -136,14 +136,14 @@ impl Stage {
                 client
                     .start(greet("Eve"))
                     .id(self.id(0))
-                    .dedup(key.as_str())
+                    .deduplicate(key.as_str())
                     .await
                     .map(drop)
             }
             Verb::Cancel => client.cancel(self.chain).await.map(drop),
             Verb::Retry => client.retry(self.chain).await.map(drop),
             Verb::Trigger => client.trigger(self.chain.first_job()).await.map(drop),
-            Verb::Delete => client.delete_chains([self.chain]).await.map(drop),
+            Verb::Delete => client.delete(self.chain).await.map(drop),
             Verb::Finish | Verb::Continue => Ok(()),
         }
     }
@@ -178,7 +178,7 @@ impl Stage {
         assert_eq!(now, self.before, "{:?} after {polls} polls", self.verb);
         if let Verb::StartBlocked = self.verb {
             // Nothing holds the blocker: it can be deleted.
-            client.delete_chains([self.chain]).await.expect("nobody waits for it");
+            client.delete(self.chain).await.expect("nobody waits for it");
         }
     }
 

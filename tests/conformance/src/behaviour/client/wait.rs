@@ -179,7 +179,7 @@ pub async fn a_chain_deleted_meanwhile_is_not_found<F: PairFixture>(fixture: F) 
     let started = client.start(greet("Ada")).await.expect("it starts");
     let mut waiter = waiting(&client, &started);
     assert!(!is_done(&fixture, &mut waiter).await, "the chain is open");
-    client.delete_chains([&started]).await.expect("it can be deleted");
+    client.delete(&started).await.expect("it can be deleted");
     let result = waiter.await.expect("the task ends");
     assert_error!(result, Error::ChainNotFound(chain) if chain == started.id());
 }

@@ -8,7 +8,7 @@ use crate::behaviour::PairFixture;
 use crate::faulty::{Fault, Verb};
 
 /// A lease that is looked after all the time, and that no pause of a busy machine ends.
-const HELD: LeaseSettings = LeaseSettings::of(ms(20_000)).renew_every(ms(30));
+const HELD: LeaseSettings = LeaseSettings::new(ms(20_000)).renew_every(ms(30));
 
 /// Runs an attempt that waits for its signal, does `disturb` to it, and returns the reason it was given and its end.
 async fn aborted<F: PairFixture>(
@@ -73,7 +73,7 @@ pub async fn deletion_aborts<F: PairFixture>(fixture: F) {
     let ended = aborted(&world, HELD, async |world, chain| {
         world
             .client
-            .delete_chains([chain])
+            .delete(chain)
             .await
             .expect("a running chain can be deleted");
     })
@@ -106,7 +106,7 @@ pub async fn a_taken_lease_aborts<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     world.faults.fail_always(Verb::RenewLeases, Fault::Pretend);
     // Its end is waited for. What comes after it, the answer that it is lost, must not take as long.
-    let lease = LeaseSettings::of(ms(1_000)).renew_every(ms(30));
+    let lease = LeaseSettings::new(ms(1_000)).renew_every(ms(30));
     let ended = aborted(&world, lease, async |world, _| {
         world.reap_one("work").await;
         // Somebody else has it now.
@@ -122,7 +122,7 @@ pub async fn a_taken_lease_aborts<F: PairFixture>(fixture: F) {
 /// to say, and it has not given it to anybody.
 pub async fn a_failing_store_aborts_when_the_lease_is_over<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let ended = aborted(&world, LeaseSettings::of(ms(90)), async |world, _| {
+    let ended = aborted(&world, LeaseSettings::new(ms(90)), async |world, _| {
         world.faults.fail_always(Verb::RenewLeases, Fault::Before);
     })
     .await;
@@ -132,7 +132,7 @@ pub async fn a_failing_store_aborts_when_the_lease_is_over<F: PairFixture>(fixtu
 /// A store that does not answer until the lease has run out aborts the attempt with `Error`.
 pub async fn a_silent_store_aborts_when_the_lease_is_over<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let ended = aborted(&world, LeaseSettings::of(ms(90)), async |world, _| {
+    let ended = aborted(&world, LeaseSettings::new(ms(90)), async |world, _| {
         world.faults.fail_always(Verb::RenewLeases, Fault::Hang);
     })
     .await;
@@ -145,7 +145,7 @@ pub async fn a_job_lost_to_a_failing_store_comes_back<F: PairFixture>(fixture: F
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.faults.fail_always(Verb::RenewLeases, Fault::Before);
     let faults = world.faults.clone();
-    let worker = world.worker().lease(LeaseSettings::of(ms(60))).reap_interval(ms(30));
+    let worker = world.worker().lease(LeaseSettings::new(ms(60))).reap_interval(ms(30));
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let faults = faults.clone();
         async move {

@@ -27,7 +27,7 @@ async fn ahead<F: PairFixture>(fixture: F) -> Ahead<F> {
         async move { job.finish(0) }
     });
     // A third of it passes until the worker is told that it has lost a job, where nothing else tells it.
-    let lease = LeaseSettings::of(ms(2_000));
+    let lease = LeaseSettings::new(ms(2_000));
     let workers = start(worker.concurrency(1).lease(lease)).await;
     world.until(&second, JobStatus::Running).await;
     Ahead {

@@ -25,10 +25,11 @@ pub async fn an_undecodable_input_is_dead<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let bad = store(&world, 1, "work", r#"{"m": "not a number"}"#).await;
     let good = world.client.start(Work { n: 3 }).await.expect("the chain starts");
-    let workers = start(world.worker().process(|job: Job<F, Work>| async move {
-        let n = job.n;
-        job.finish(n)
-    }))
+    let workers = start(
+        world
+            .worker()
+            .process(|job: Job<F, Work>| async move { job.finish(job.n) }),
+    )
     .await;
     let dead = world.until(bad, JobStatus::Dead).await;
     assert_eq!(dead.attempt, 1);
@@ -204,10 +205,11 @@ pub async fn a_dead_row_can_be_retried_by_another_build<F: PairFixture>(fixture:
     .await;
     world.until(chain, JobStatus::Dead).await;
     workers.stop().await;
-    let workers = start(world.worker().process(|job: Job<F, Work>| async move {
-        let n = job.n;
-        job.finish(n)
-    }))
+    let workers = start(
+        world
+            .worker()
+            .process(|job: Job<F, Work>| async move { job.finish(job.n) }),
+    )
     .await;
     world.client.retry(chain).await.expect("a dead chain can be retried");
     assert_eq!(world.output(ChainRef::<Work>::new(chain)).await, 5);
@@ -233,8 +235,7 @@ pub async fn a_damaged_row_is_dead_and_the_others_run<F: PairFixture>(fixture: F
             .await;
         let workers = start(world.worker().process(|job: Job<F, Work>| async move {
             assert_ne!(job.n, 7, "the damaged job is run");
-            let n = job.n;
-            job.finish(n)
+            job.finish(job.n)
         }))
         .await;
         let dead = world.until(damaged, JobStatus::Dead).await;

@@ -101,10 +101,7 @@ pub async fn chains_started_in_any_phase_complete<F: PairFixture>(fixture: F) {
                     tx.finish(String::new()).await
                 }
             })
-            .process(|job: Job<F, Work>| async move {
-                let n = job.n;
-                job.finish(n)
-            }),
+            .process(|job: Job<F, Work>| async move { job.finish(job.n) }),
     )
     .await;
     world.output(&chain).await;

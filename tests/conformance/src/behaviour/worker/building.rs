@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queuert::{Error, JobStatus, LeaseSettings, RetryPolicy, TypeSettings, WorkerBuilder};
+use queuert::{Error, JobSettings, JobStatus, LeaseSettings, RetryPolicy, WorkerBuilder};
 
 use super::types::{Note, Work};
 use super::world::{Job, State, World, ms, start};
@@ -74,17 +74,17 @@ pub async fn bad_names_are_refused<F: PairFixture>(fixture: F) {
 pub async fn bad_leases_are_refused<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
     let bad = [
-        LeaseSettings::of(ms(100)).renew_every(ms(100)),
-        LeaseSettings::of(ms(100)).renew_every(ms(200)),
-        LeaseSettings::of(ms(100)).renew_every(Duration::ZERO),
-        LeaseSettings::of(Duration::ZERO),
-        LeaseSettings::of(ms(1)),
-        LeaseSettings::of(Duration::MAX).renew_every(ms(100)),
+        LeaseSettings::new(ms(100)).renew_every(ms(100)),
+        LeaseSettings::new(ms(100)).renew_every(ms(200)),
+        LeaseSettings::new(ms(100)).renew_every(Duration::ZERO),
+        LeaseSettings::new(Duration::ZERO),
+        LeaseSettings::new(ms(1)),
+        LeaseSettings::new(Duration::MAX).renew_every(ms(100)),
     ];
     for lease in bad {
         let problem = invalid::<F>(working(&world).lease(lease), "lease").await;
         assert!(problem.contains("work"), "it names the type: {problem}");
-        let settings = TypeSettings::new().lease(lease);
+        let settings = JobSettings::new().lease(lease);
         invalid::<F>(working(&world).settings::<Work>(settings), "lease").await;
     }
 }
@@ -117,9 +117,20 @@ pub async fn intervals_of_zero_are_refused<F: PairFixture>(fixture: F) {
 /// Settings for a type without processor are refused.
 pub async fn settings_without_processor_are_refused<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let worker = working(&world).settings::<Note>(TypeSettings::new());
+    let worker = working(&world).settings::<Note>(JobSettings::new());
     let problem = invalid::<F>(worker, "settings").await;
     assert!(problem.contains("note"), "{problem}");
+}
+
+/// A worker cannot set the priority of a type: its jobs have theirs before the worker meets them.
+pub async fn a_priority_of_a_worker_is_refused<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let worker = working(&world).settings::<Work>(JobSettings::new().priority(3));
+    let problem = invalid::<F>(worker, "settings").await;
+    assert!(
+        problem.contains("work") && problem.contains("#[job(priority = ..)]"),
+        "{problem}"
+    );
 }
 
 /// Extreme intervals and delays do not kill the worker: it runs, fails and retries as ever (I13).

@@ -123,10 +123,7 @@ pub async fn a_branch_is_chosen_by_the_processor<F: PairFixture>(fixture: F) {
                     job.continue_with(Large { text, times: 3 })
                 }
             })
-            .process(|job: Job<F, Small>| async move {
-                let n = job.n;
-                job.finish(n)
-            })
+            .process(|job: Job<F, Small>| async move { job.finish(job.n) })
             .process(|job: Job<F, Large>| async move {
                 let text = job.text.repeat(job.times);
                 job.finish(text)

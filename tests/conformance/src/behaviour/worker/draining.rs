@@ -27,10 +27,7 @@ pub async fn drain_runs_what_is_due<F: PairFixture>(fixture: F) {
         .worker()
         .process(|job: Job<F, FromHere>| async move { job.begin().await?.continue_with(Shared { n: 1 }).await })
         .process(|job: Job<F, Shared>| async move { job.finish("end".to_owned()) })
-        .process(|job: Job<F, Work>| async move {
-            let n = job.n;
-            job.finish(n)
-        })
+        .process(|job: Job<F, Work>| async move { job.finish(job.n) })
         .process(|job: Job<F, Gather>| async move {
             let outputs = job.blockers().clone();
             job.finish(outputs)

@@ -198,7 +198,7 @@ pub async fn what_is_handed_over_after_an_outage_has_its_whole_lease<F: PairFixt
             second::<F>(job).await
         }
     });
-    let worker = worker.lease(LeaseSettings::of(LEASE)).process(third::<F>);
+    let worker = worker.lease(LeaseSettings::new(LEASE)).process(third::<F>);
     let workers = start(worker).await;
     world.faults.called(Verb::SettleJobs, 1).await;
     tokio::time::sleep(LEASE + LEASE / 2).await;

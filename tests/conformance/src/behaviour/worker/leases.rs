@@ -13,7 +13,7 @@ use crate::faulty::{Fault, Verb};
 /// A worker with a short lease that looks for expired ones all the time. For leases that are to be lost, or that nobody
 /// else looks for.
 fn impatient<S: StateAdapter>(client: &Client<S>) -> WorkerBuilder<S> {
-    vigilant(client).lease(LeaseSettings::of(ms(90)))
+    vigilant(client).lease(LeaseSettings::new(ms(90)))
 }
 
 /// A worker that looks for expired leases all the time, and whose own do not expire.
@@ -23,7 +23,7 @@ fn vigilant<S: StateAdapter>(client: &Client<S>) -> WorkerBuilder<S> {
 
 /// A lease that is renewed so often, and lasts so long after that, that no pause of a busy machine ends it. Short enough
 /// to wait for its end.
-const RENEWED: LeaseSettings = LeaseSettings::of(ms(1_500)).renew_every(ms(100));
+const RENEWED: LeaseSettings = LeaseSettings::new(ms(1_500)).renew_every(ms(100));
 
 /// A lease is renewed while its attempt runs, so that nobody takes the job, however long it runs (LG6, I10).
 pub async fn a_lease_is_renewed_while_its_attempt_runs<F: PairFixture>(fixture: F) {
@@ -148,7 +148,7 @@ pub async fn a_worker_never_reaps_its_own<F: PairFixture>(fixture: F) {
     let held = gate.clone();
     // Longer than a claim takes to be answered: what no process knows to be its own is not protected.
     let worker = impatient(&world.client)
-        .lease(LeaseSettings::of(ms(300)))
+        .lease(LeaseSettings::new(ms(300)))
         .concurrency(4);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let held = held.clone();

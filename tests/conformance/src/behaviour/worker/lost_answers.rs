@@ -312,16 +312,16 @@ pub async fn a_keyed_start_whose_answer_is_lost_has_happened<F: PairFixture>(fix
             }
         };
         lose(Verb::CreateChains);
-        let one = world.client.start(Work { n: 0 }).dedup(key("one")).await;
+        let one = world.client.start(Work { n: 0 }).deduplicate(key("one")).await;
         let one = one.expect("it has started");
         assert!(!one.deduplicated());
         lose(Verb::CreateChains);
-        let steps = ["two", "three"].map(|name| Step::new(Work { n: 0 }).dedup(key(name)));
+        let steps = ["two", "three"].map(|name| Step::new(Work { n: 0 }).deduplicate(key(name)));
         let many = world.client.start_many(steps).await;
         assert_eq!(many.expect("they have started").len(), 2);
         lose(Verb::Commit);
         let mut tx = world.client.begin().await.expect("a transaction opens");
-        let steps = ["one", "four"].map(|name| Step::new(Work { n: 0 }).dedup(key(name)));
+        let steps = ["one", "four"].map(|name| Step::new(Work { n: 0 }).deduplicate(key(name)));
         let within = world.client.start_many(steps).within(&mut tx).await;
         let within = within.expect("one is found, and the other started");
         assert_eq!(within[0].id(), one.id());
@@ -338,7 +338,7 @@ pub async fn a_keyed_start_whose_answer_is_lost_has_happened<F: PairFixture>(fix
 /// or its key has found another chain. Nothing is told then.
 pub async fn a_start_that_nothing_tells_of_is_an_error<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let holder = world.client.start(Work { n: 0 }).dedup("key").await;
+    let holder = world.client.start(Work { n: 0 }).deduplicate("key").await;
     holder.expect("it starts");
     let mut events = world.client.events();
     let announced = world.notify.announced().len();
@@ -349,12 +349,12 @@ pub async fn a_start_that_nothing_tells_of_is_an_error<F: PairFixture>(fixture: 
     world.faults.fail_next(Verb::CreateChains, 2, Fault::After);
     let own = world.client.start(Work { n: 0 }).id(id);
     assert!(own.await.expect_err("nobody knows").is_transient());
-    let keyed = world.client.start(Work { n: 0 }).dedup("key");
+    let keyed = world.client.start(Work { n: 0 }).deduplicate("key");
     assert!(keyed.await.expect_err("nobody knows").is_transient());
     world.faults.fail_next(Verb::CreateChains, 1, Fault::After);
     let both = world
         .client
-        .start_many([Step::new(Work { n: 0 }), Step::new(Work { n: 0 }).dedup("key")]);
+        .start_many([Step::new(Work { n: 0 }), Step::new(Work { n: 0 }).deduplicate("key")]);
     assert!(
         both.await
             .expect_err("nobody knows which chain was found")

@@ -104,6 +104,7 @@ macro_rules! worker_behaviour {
             }
             processing {
                 a_plain_completion_opens_no_transaction,
+                the_completion_that_is_returned_counts,
                 nothing_is_locked_while_a_processor_works,
                 a_transactional_completion_is_committed_by_the_worker,
                 a_completion_is_invisible_until_it_is_committed,
@@ -366,6 +367,7 @@ macro_rules! worker_behaviour {
                 bad_retry_policies_are_refused,
                 intervals_of_zero_are_refused,
                 settings_without_processor_are_refused,
+                a_priority_of_a_worker_is_refused,
                 extreme_durations_kill_nobody,
                 every_start_has_an_id_of_its_own,
             }

@@ -63,7 +63,7 @@ pub async fn health_recovers_when_nothing_is_left_to_renew<F: PairFixture>(fixtu
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let gate = Gate::closed();
     let held = gate.clone();
-    let lease = LeaseSettings::of(ms(20_000)).renew_every(ms(60));
+    let lease = LeaseSettings::new(ms(20_000)).renew_every(ms(60));
     let worker = world.worker().lease(lease);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let held = held.clone();

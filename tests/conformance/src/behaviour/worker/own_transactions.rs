@@ -15,7 +15,7 @@ use crate::cut::{MANY, cut};
 use crate::faulty::{Fault, Verb};
 
 /// Short, renewed often.
-const LEASE: LeaseSettings = LeaseSettings::of(ms(300)).renew_every(ms(50));
+const LEASE: LeaseSettings = LeaseSettings::new(ms(300)).renew_every(ms(50));
 
 /// Whether an attempt's error is this one.
 fn is_unusable(error: &JobError, fault: TransactionFault) -> bool {
@@ -68,7 +68,7 @@ pub async fn prepare_may_outlive_its_lease<F: PairFixture>(fixture: F) {
     let log = swept.clone();
     // No renewal of the worker reaches the store, neither during the transaction nor after it.
     world.faults.fail_always(Verb::RenewLeases, Fault::Before);
-    let worker = world.worker().lease(LeaseSettings::of(ms(1_000)));
+    let worker = world.worker().lease(LeaseSettings::new(ms(1_000)));
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let (held, log, rival) = (held.clone(), log.clone(), rival.clone());
         async move {
@@ -122,7 +122,7 @@ pub async fn the_store_decides_whether_an_expired_lease_is_lost<F: PairFixture>(
     let world = World::new(fixture).await;
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.faults.fail_always(Verb::RenewLeases, Fault::Before);
-    let worker = world.worker().lease(LeaseSettings::of(ms(60)));
+    let worker = world.worker().lease(LeaseSettings::new(ms(60)));
     let workers = start(worker.process(|job: Job<F, Work>| async move {
         let number = job.number();
         job.signal().aborted().await;

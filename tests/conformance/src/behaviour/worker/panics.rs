@@ -1,6 +1,6 @@
 //! Panics and timeouts: contained, counted, and without harm to others.
 
-use queuert::{AbortReason, AttemptOutcome, Event, JobStatus, RetryPolicy, TypeSettings};
+use queuert::{AbortReason, AttemptOutcome, Event, JobSettings, JobStatus, RetryPolicy};
 
 use super::types::{Note, Tuned, Work};
 use super::world::{Gate, Job, Log, World, drain_events, ms, soon, start};
@@ -157,7 +157,7 @@ pub async fn timeouts_are_overridden_from_outside_in<F: PairFixture>(fixture: F)
     workers.stop().await;
 
     let special = world.client.start(Tuned { n: 0 }).await.expect("the chain starts");
-    let settings = TypeSettings::new()
+    let settings = JobSettings::new()
         .timeout(ms(20))
         .retry(RetryPolicy::new().max_attempts(1));
     let worker = world.client.worker().poll_interval(ms(20)).timeout(ms(30));

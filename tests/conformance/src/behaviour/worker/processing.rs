@@ -3,7 +3,7 @@
 use queuert::{Error, JobStatus};
 
 use super::types::{FromHere, Note, Shared, Work};
-use super::world::{Gate, Job, Log, World, skip, start};
+use super::world::{Gate, Job, Log, World, ms, skip, start};
 use crate::behaviour::PairFixture;
 use crate::faulty::Verb;
 
@@ -101,6 +101,22 @@ pub async fn a_completion_is_invisible_until_it_is_committed<F: PairFixture>(fix
     gate.open();
     assert_eq!(world.output(&chain).await, 1);
     workers.stop().await;
+}
+
+/// Completions read the job that they end, and only the one that the processor returns has an effect (PM1).
+pub async fn the_completion_that_is_returned_counts<F: PairFixture>(fixture: F) {
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 20 }).await.expect("the chain starts");
+    let workers = start(world.worker().process(|job: Job<F, Work>| async move {
+        let dropped = job.finish(job.n)?;
+        let snoozed = job.snooze(ms(60_000))?;
+        drop((dropped, snoozed));
+        job.finish(job.n + 1)
+    }))
+    .await;
+    assert_eq!(world.output(&chain).await, 21);
+    workers.stop().await;
+    assert_eq!(world.latest(&chain).await.attempt, 1);
 }
 
 /// Staged work: `prepare` returns its value and is committed at once, the slow part runs outside, `begin` and `finish`

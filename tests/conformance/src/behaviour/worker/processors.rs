@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use queuert::adapter::StateAdapter;
-use queuert::{Attempt, Error, JobStatus, JobTypes, LeaseSettings, Processor, RetryPolicy, TypeSettings};
+use queuert::{Attempt, Error, JobSettings, JobStatus, JobTypes, LeaseSettings, Processor, RetryPolicy};
 use serde::{Deserialize, Serialize};
 
 use super::types::{Note, Tuned, Work};
@@ -148,7 +148,7 @@ pub async fn a_missing_value_is_a_failure_that_names_it<F: PairFixture>(fixture:
 /// The retry policy of a type holds; the worker's overrides it, and the one for the type on this worker overrides both.
 pub async fn retry_settings_are_overridden_from_outside_in<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let of_type = TypeSettings::new().retry(RetryPolicy::new().max_attempts(4).initial(ms(1)));
+    let of_type = JobSettings::new().retry(RetryPolicy::new().max_attempts(4).initial(ms(1)));
     let of_worker = RetryPolicy::new().max_attempts(3).initial(ms(1));
     let fail = |_: Job<F, Tuned>| async move { Err("no".into()) };
     let base = || world.client.worker().poll_interval(ms(20)).process(fail);
@@ -169,8 +169,8 @@ pub async fn retry_settings_are_overridden_from_outside_in<F: PairFixture>(fixtu
 /// The lease of a type holds; the worker's overrides it, and the one for the type on this worker overrides both.
 pub async fn lease_settings_are_overridden_from_outside_in<F: PairFixture>(fixture: F) {
     let world = World::new(fixture).await;
-    let of_type = TypeSettings::new().lease(LeaseSettings::of(ms(3_000)));
-    let of_worker = LeaseSettings::of(ms(5_000));
+    let of_type = JobSettings::new().lease(LeaseSettings::new(ms(3_000)));
+    let of_worker = LeaseSettings::new(ms(5_000));
     for (worker_wide, for_type, expected) in [
         (None, None, 10_000),
         (Some(of_worker), None, 5_000),

@@ -1,6 +1,7 @@
 //! The reaper: expired leases are found, whatever else goes on, and what is taken back is told.
 
-use queuert::{Event, JobStatus, LeaseSettings, ReapCause, RetryPolicy};
+use queuert::adapter::ReapCause;
+use queuert::{Event, JobStatus, LeaseSettings, RetryPolicy};
 
 use super::types::{Note, Work};
 use super::world::{Gate, Job, World, drain_events, events_until, ms, start};
@@ -62,7 +63,7 @@ pub async fn a_crashed_job_runs_again_when_its_backoff_is_over<F: PairFixture>(f
     let (lease, backoff) = (ms(200), ms(600));
     let worker = world
         .worker()
-        .lease(LeaseSettings::of(lease))
+        .lease(LeaseSettings::new(lease))
         .retry(RetryPolicy::new().initial(backoff).jitter(0.0))
         .reap_interval(ms(20))
         .poll_interval(ms(600_000));
@@ -239,7 +240,7 @@ pub async fn a_killed_worker_leaves_its_jobs_to_the_reaper<F: PairFixture>(fixtu
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let gate = Gate::closed();
     let held = gate.clone();
-    let lease = LeaseSettings::of(ms(120));
+    let lease = LeaseSettings::new(ms(120));
     let killed = start(world.worker().lease(lease).process(move |job: Job<F, Work>| {
         let held = held.clone();
         async move {

@@ -59,7 +59,7 @@ async fn survives<F: PairFixture>(
             .concurrency(concurrency)
             // On a busy machine leases expire too, and the attempts of one job are not what this counts.
             .retry(SOON.max_attempts(1_000))
-            .lease(LeaseSettings::of(ms(100)))
+            .lease(LeaseSettings::new(ms(100)))
             .reap_interval(ms(40))
             .process(first::<F>)
             .process(second::<F>)
@@ -173,7 +173,7 @@ pub async fn a_claim_that_is_answered_too_late_is_not_run<F: PairFixture>(fixtur
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     world.faults.fail_next(Verb::ClaimJobs, 1, Fault::After);
     world.faults.fail_always(Verb::ClaimedJobs, Fault::Before);
-    let lease = LeaseSettings::of(ms(80));
+    let lease = LeaseSettings::new(ms(80));
     let finish = |job: Job<F, Work>| async move {
         let number = job.number();
         job.finish(number)
@@ -196,7 +196,7 @@ pub async fn a_lost_claim_that_cannot_be_read_comes_back<F: PairFixture>(fixture
     world.faults.fail_next(Verb::ClaimJobs, 1, Fault::After);
     let kind = StateErrorKind::Corrupt;
     world.faults.fail_next_with(Verb::ClaimedJobs, 1, Fault::Before, kind);
-    let worker = world.worker().lease(LeaseSettings::of(ms(80))).reap_interval(ms(20));
+    let worker = world.worker().lease(LeaseSettings::new(ms(80))).reap_interval(ms(20));
     let workers = start(worker.process(|job: Job<F, Work>| async move {
         let number = job.number();
         job.finish(number)
@@ -241,7 +241,7 @@ pub async fn a_transient_renewal_error_aborts_nothing<F: PairFixture>(fixture: F
     let (gate, signals) = (Gate::closed(), Log::new());
     let (held, log) = (gate.clone(), signals.clone());
     // What is left of the lease after two failures is longer than any pause of a busy machine.
-    let lease = LeaseSettings::of(ms(1_500)).renew_every(ms(60));
+    let lease = LeaseSettings::new(ms(1_500)).renew_every(ms(60));
     let worker = world.worker().lease(lease);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         log.add(job.signal());
@@ -294,7 +294,7 @@ async fn attempts_of_a_bad_row<F: PairFixture>(world: &World<F>, kind: StateErro
     let worker = world
         .worker()
         .concurrency(10)
-        .lease(LeaseSettings::of(ms(100)))
+        .lease(LeaseSettings::new(ms(100)))
         .reap_interval(ms(30));
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let held = held.clone();

@@ -154,7 +154,7 @@ pub async fn a_recurring_job_runs_as_often_as_it_says<F: PairFixture>(fixture: F
     let world = World::new(fixture).await;
     let ran = Log::new();
     let log = ran.clone();
-    let first = Step::new(Work { n: 1 }).dedup(Deduplication::while_open("tick"));
+    let first = Step::new(Work { n: 1 }).deduplicate(Deduplication::while_open("tick"));
     world.client.start(first).await.expect("the chain starts");
     let workers = start(world.worker().process(move |job: Job<F, Work>| {
         let log = log.clone();
@@ -164,7 +164,7 @@ pub async fn a_recurring_job_runs_as_often_as_it_says<F: PairFixture>(fixture: F
             if n < 3 {
                 let own = queuert::ChainRef::<Work>::new(job.chain_id());
                 let key = Deduplication::while_open("tick").except(own);
-                let next = Step::new(Work { n: n + 1 }).delay(ms(10)).dedup(key);
+                let next = Step::new(Work { n: n + 1 }).delay(ms(10)).deduplicate(key);
                 let started = job.client().start(next).await?;
                 assert!(!started.deduplicated());
             }

@@ -134,7 +134,7 @@ pub async fn an_attempt_may_end_within_the_grace_period<F: PairFixture>(fixture:
     let chain = world.client.start(Work { n: 0 }).await.expect("the chain starts");
     let gate = Gate::closed();
     let held = gate.clone();
-    let lease = LeaseSettings::of(ms(1_000)).renew_every(ms(50));
+    let lease = LeaseSettings::new(ms(1_000)).renew_every(ms(50));
     let worker = world.worker().grace(ms(20_000)).lease(lease);
     let workers = start(worker.process(move |job: Job<F, Work>| {
         let held = held.clone();
@@ -389,7 +389,7 @@ async fn stops_without_store<F: PairFixture>(fixture: F, fault: Fault) {
         .expect("the chains start");
     let gate = Gate::closed();
     let held = gate.clone();
-    let lease = LeaseSettings::of(ms(400));
+    let lease = LeaseSettings::new(ms(400));
     let workers = start(
         world
             .worker()

@@ -1,4 +1,4 @@
-//! The `DEFAULTS` of a job type.
+//! The `SETTINGS` of a job type.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use quote::{format_ident, quote};
 
 use crate::attribute::Settings;
 
-pub(super) fn defaults(queuert: &TokenStream, settings: &Settings) -> TokenStream {
-    let mut code = quote!(#queuert::JobDefaults::new());
+pub(super) fn settings(queuert: &TokenStream, settings: &Settings) -> TokenStream {
+    let mut code = quote!(#queuert::JobSettings::new());
     if let Some(retry) = &settings.retry {
         let mut policy = quote!(#queuert::RetryPolicy::new());
         if let Some(attempts) = &retry.max_attempts {
@@ -33,7 +33,7 @@ pub(super) fn defaults(queuert: &TokenStream, settings: &Settings) -> TokenStrea
         let mut settings = match &lease.duration {
             Some(lasts) => {
                 let lasts = lasts.code(duration);
-                quote!(#queuert::LeaseSettings::of(#lasts))
+                quote!(#queuert::LeaseSettings::new(#lasts))
             }
             None => quote!(#queuert::LeaseSettings::DEFAULT),
         };
