@@ -88,6 +88,25 @@ impl<S: StateAdapter> Workers<S> {
         let _ = health.wait_for(|health| *health == Health::Stopped).await;
     }
 
+    /// Stops several sets of workers as [`stop`](Self::stop) stops one. All of them are asked to stop before the call waits for
+    /// the first, so that their grace periods run at the same time.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has asked all of the workers to stop; they go on doing so.
+    pub async fn stop_all<'w>(sets: impl IntoIterator<Item = &'w Self>)
+    where
+        S: 'w,
+    {
+        let sets: Vec<&Self> = sets.into_iter().collect();
+        for set in &sets {
+            set.stop.cancel();
+        }
+        for set in sets {
+            set.stop().await;
+        }
+    }
+
     /// Ends everything at once, without another call to the store, as a killed process would: running attempts are dropped,
     /// and their jobs come back when their leases expire.
     pub fn abort(&self) {
@@ -121,4 +140,51 @@ pub(crate) fn check_runtime() -> Result<(), Error> {
         what: "runtime",
         problem: problem.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobStatus;
+    use crate::memory::{Attempt, MemoryState};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Slow;
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Idle;
+
+    #[derive(crate::JobTypes)]
+    #[job(crate = crate)]
+    enum Jobs {
+        #[job(entry, output = ())]
+        Slow(Slow),
+        #[job(entry, output = ())]
+        Idle(Idle),
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sets_that_are_stopped_together_have_their_grace_periods_at_the_same_time() {
+        let client = Client::new(MemoryState::new());
+        let idle = client
+            .worker()
+            .process(|job: Attempt<Idle>| async move { job.finish(()) });
+        let idle = Arc::new(idle.start().await.unwrap());
+        let other = Arc::clone(&idle);
+        // Its attempt ends when the other set has stopped: it would be aborted if the sets were stopped one after the other.
+        let slow = client.worker().process(move |job: Attempt<Slow>| {
+            let other = Arc::clone(&other);
+            async move {
+                other.wait_for_health(|health| *health == Health::Stopped).await;
+                job.finish(())
+            }
+        });
+        let slow = slow.start().await.unwrap();
+        let chain = client.start(Slow).await.unwrap();
+        while client.get_chain_record(&chain).await.unwrap().unwrap().status != JobStatus::Running {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Workers::stop_all([&slow, &*idle]).await;
+        let ended = client.get_chain_record(&chain).await.unwrap().unwrap();
+        assert_eq!(ended.status, JobStatus::Completed);
+    }
 }

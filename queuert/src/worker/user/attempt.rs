@@ -16,7 +16,9 @@ use crate::job_type::{BlockerOf, ContinuationOf, JobType, OutputOf};
 use crate::step::IntoStep;
 use crate::time::{Schedule, Timestamp};
 use crate::worker::user::abort::AbortSignal;
-use crate::worker::user::completion::{Completion, CompletionKind, How, JobResult, continue_kind, encode_output};
+use crate::worker::user::completion::{
+    Completion, CompletionKind, How, JobResult, continue_kind, encode_output, snoozed,
+};
 use crate::worker::user::extensions::Extensions;
 use crate::worker::user::shared::{OpenTransaction, SharedAttempt};
 use crate::worker::user::transaction::AttemptTransaction;
@@ -217,8 +219,7 @@ impl<J: JobType, S: StateAdapter> Attempt<J, S> {
     }
 
     fn snooze_for(&self, schedule: Schedule) -> JobResult<S> {
-        let how = How::Grouped(Outcome::Snooze { schedule }, None);
-        Ok(Completion::new(&self.shared, CompletionKind::Snooze, how))
+        Ok(snoozed(&self.shared, schedule))
     }
 
     /// Opens the transaction in which the attempt writes and completes: end it with

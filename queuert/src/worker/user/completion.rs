@@ -12,6 +12,7 @@ use crate::id::{Fence, JobId};
 use crate::job::TypeName;
 use crate::job_type::{JobType, OutputOf};
 use crate::payload::Payload;
+use crate::time::Schedule;
 use crate::worker::user::shared::{OpenTransaction, SharedAttempt};
 
 /// The return value of a processor.
@@ -117,6 +118,12 @@ impl<S: StateAdapter> fmt::Debug for Completion<S> {
             .field("kind", &self.kind)
             .finish_non_exhaustive()
     }
+}
+
+/// The end of an attempt whose job runs again at this time, at no cost.
+pub(crate) fn snoozed<S: StateAdapter>(attempt: &SharedAttempt<S>, schedule: Schedule) -> Completion<S> {
+    let how = How::Grouped(Outcome::Snooze { schedule }, None);
+    Completion::new(attempt, CompletionKind::Snooze, how)
 }
 
 /// An output as JSON. An error is fatal: no retry would help.

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::adapter::{BoxFuture, StateAdapter};
 use crate::client::{Client, Transaction};
 use crate::error::{Error, JobError};
 use crate::event::AttemptInfo;
 use crate::job::JobRecord;
+use crate::time::Schedule;
 use crate::worker::user::abort::AbortSignal;
-use crate::worker::user::attempt::RawAttempt;
-use crate::worker::user::completion::JobResult;
+use crate::worker::user::attempt::{RawAttempt, SHORTEST_SNOOZE};
+use crate::worker::user::completion::{JobResult, snoozed};
 use crate::worker::user::extensions::Extensions;
 use crate::worker::user::hooks::{ErasedHooks, TransactionHooks};
 use crate::worker::user::processor::ErasedProcessor;
@@ -20,8 +22,8 @@ use crate::worker::user::shared::SharedAttempt;
 /// Wraps attempts. The first one given is the outermost.
 ///
 /// A middleware sees the outcome of the layers inside it and can add typed values that processors read. It cannot lose a
-/// job: a [`Completion`](crate::Completion) comes only from the inner layers, so one that returns an error, panics or
-/// never calls `next` gives a counted failure.
+/// job: a [`Completion`](crate::Completion) comes only from the inner layers or from [`AttemptContext::snooze`], so one that
+/// returns an error, panics or never calls `next` gives a counted failure.
 ///
 /// ```
 /// use queuert::memory::{JobResult, MemoryState};
@@ -90,6 +92,16 @@ impl<S: StateAdapter> AttemptContext<S> {
     /// Fires when the attempt should stop.
     pub fn signal(&self) -> AbortSignal {
         self.shared.abort.signal()
+    }
+
+    /// Runs the job again after a delay, at no cost, as [`Attempt::snooze`](crate::Attempt::snooze) does: for a middleware that
+    /// does not let an attempt run now, or not end as its processor wants. A transaction of the attempt is rolled back.
+    ///
+    /// # Errors
+    ///
+    /// Never; the result fits the middleware's.
+    pub fn snooze(&self, delay: Duration) -> JobResult<S> {
+        Ok(snoozed(&self.shared, Schedule::After(delay.max(SHORTEST_SNOOZE))))
     }
 
     /// The client that the worker was made from.

@@ -42,6 +42,35 @@ pub async fn middlewares_wrap_in_the_order_given<F: PairFixture>(fixture: F) {
     assert_eq!(log.all(), ["a in", "b in", "processor", "b out", "a out"]);
 }
 
+/// A middleware may snooze: the processor does not run, and the attempt is not spent (W5).
+pub async fn a_middleware_may_snooze<F: PairFixture>(fixture: F) {
+    struct NotTheFirstTime(Log<u32>);
+    impl<S: StateAdapter> Middleware<S> for NotTheFirstTime {
+        async fn attempt(&self, job: &mut AttemptContext<S>, next: Next<'_, S>) -> queuert::JobResult<S> {
+            self.0.add(job.info().attempt);
+            if self.0.len() == 1 {
+                return job.snooze(ms(1));
+            }
+            next.run(job).await
+        }
+    }
+
+    let world = World::new(fixture).await;
+    let chain = world.client.start(Work { n: 7 }).await.expect("the chain starts");
+    let (log, ran) = (Log::new(), Log::new());
+    let inside = ran.clone();
+    let worker = world.worker().middleware(NotTheFirstTime(log.clone()));
+    let workers = start(worker.process(move |job: Job<F, Work>| {
+        inside.add(job.n);
+        async move { job.finish(job.n) }
+    }))
+    .await;
+    assert_eq!(world.output(&chain).await, 7);
+    workers.stop().await;
+    assert_eq!(log.all(), [1, 1], "a snooze spends no attempt");
+    assert_eq!(ran.len(), 1);
+}
+
 /// Values that a middleware adds reach the layers inside it and the processor, over what the worker provides (W5).
 pub async fn inserted_values_reach_the_inside<F: PairFixture>(fixture: F) {
     struct Outer;

@@ -327,6 +327,7 @@ macro_rules! worker_behaviour {
             }
             middlewares {
                 middlewares_wrap_in_the_order_given,
+                a_middleware_may_snooze,
                 inserted_values_reach_the_inside,
                 a_middleware_sees_the_outcome,
                 a_middleware_that_fails_before_is_a_failure,
